@@ -1,0 +1,1 @@
+"""Measures one model on one device and reports; knows nothing of Kubernetes."""
