@@ -1,0 +1,79 @@
+"""`python -m inferbench_operator`: reads the settings, connects, and runs until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+from types import MappingProxyType
+from typing import Any
+
+import kopf
+
+from inferbench_operator.core.settings import Settings
+from inferbench_operator.handlers import watches
+from inferbench_operator.kube.client import Client
+from inferbench_operator.kube.exporter import metrics_server
+from inferbench_operator.kube.reconciler import Reconciler
+from inferbench_runner.contract import AcceleratorKind
+
+
+def main() -> None:
+    """Run the operator."""
+    arguments = _arguments()
+    logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)-7s %(name)s %(message)s")
+    # Kopf reports every event handled; what counts is what the reconciler makes of it.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    asyncio.run(_run(arguments))
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    namespaces: tuple[str, ...] = tuple(arguments.namespace)
+    registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
+    watches.configure(settings)
+
+    @kopf.on.login(registry=registry)
+    def login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - Kopf passes everything it has
+        return kopf.login_via_client(**arguments)
+
+    async with (
+        await Client.connect() as client,
+        Reconciler(client, _settings(), namespaces or (None,)) as reconciler,
+        metrics_server(reconciler.cache, arguments.metrics_address, arguments.metrics_port),
+    ):
+        watches.register(registry, reconciler)
+        await kopf.operator(
+            registry=registry,
+            settings=settings,
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            liveness_endpoint=arguments.liveness,
+        )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="inferbench-operator", description=__doc__)
+    parser.add_argument(
+        "--namespace", action="append", default=[], help="namespace to watch; may be repeated (default: all)"
+    )
+    parser.add_argument("--metrics-address", help="address of /metrics (default: all interfaces)")
+    parser.add_argument("--metrics-port", type=int, default=8080, help="port of /metrics (default: 8080)")
+    parser.add_argument("--liveness", help="URL to answer liveness probes on, such as http://0.0.0.0:8081/healthz")
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    return parser.parse_args()
+
+
+def _settings() -> Settings:
+    """Return the settings, with images of runners from INFERBENCH_RUNNER_IMAGE_{CPU,NEURON,NVIDIA} where given."""
+    defaults = Settings()
+    images = {
+        kind: os.environ.get(f"INFERBENCH_RUNNER_IMAGE_{kind.upper()}", defaults.runner_images[kind])
+        for kind in AcceleratorKind
+    }
+    return Settings(runner_images=MappingProxyType(images))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Judges one attempt: where it stands, what it yielded, why it failed, and when to look again.
+
+Job ──> no pod ──> unschedulable ──> starting ──> running ──> ended
+          └────── waiting ─────────────┘             │          ├─ measured cells
+                    │ scheduling / start deadline    │          └─ failed cells, with reason
+                    └────────────> ended <───────────┘ measure deadline
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from inferbench_operator.core.facts import Attempt, Pod, Termination
+from inferbench_operator.core.names import Reason
+from inferbench_operator.models.benchmark import ExecutionPolicy
+from inferbench_runner.contract import CellFailed, CellMeasured
+
+_SIGKILL = 137
+_INVALID_PLAN = 2
+
+
+class Stage(StrEnum):
+    """Where an attempt stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a cell has no figures."""
+
+    reason: str
+    message: str
+    retryable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What an attempt amounts to."""
+
+    attempt: Attempt
+    stage: Stage
+    reason: str = ""
+    """Why it waits; empty otherwise."""
+    message: str = ""
+    look_again_at: datetime | None = None
+    """The next deadline of an attempt that goes on."""
+    overdue: bool = False
+    """Whether the attempt ended because a deadline passed, so that its Job must be removed."""
+    measured: Mapping[str, CellMeasured] = field(default_factory=dict)
+    failed: Mapping[str, Failure] = field(default_factory=dict)
+
+
+def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
+    """Return what the attempt amounts to at the time `now`."""
+    pod = attempt.pod
+    if pod and pod.terminated:
+        return _ended(attempt, pod, pod.terminated)
+    if pod and pod.phase in {"Failed", "Succeeded"}:
+        return _all_failed(attempt, _pod_failure(pod))
+    if attempt.failed_reason:
+        return _all_failed(attempt, _job_failure(attempt))
+    if attempt.deleting:
+        return _all_failed(attempt, Failure(Reason.JOB_LOST, "The Job was deleted before its runner had reported."))
+    if attempt.suspended:
+        return Judgement(
+            attempt, Stage.WAITING, Reason.QUEUED, "The Job is suspended; its queue has not admitted it yet."
+        )
+    return _in_progress(attempt, policy, now)
+
+
+def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
+    pod = attempt.pod
+    if pod and pod.started_at:
+        limit = timedelta(seconds=policy.measure_deadline_seconds)
+        return _until(pod.started_at + limit, now, Judgement(attempt, Stage.RUNNING), Reason.MEASURE_DEADLINE, limit)
+    if pod and pod.scheduled_at:
+        reason, message = pod.waiting_reason or Reason.STARTING, pod.waiting_message
+        limit = timedelta(seconds=policy.start_deadline_seconds)
+        waiting = Judgement(attempt, Stage.WAITING, reason, message)
+        return _until(pod.scheduled_at + limit, now, waiting, Reason.START_DEADLINE, limit)
+    reason = Reason.POD_MISSING if pod is None else Reason.UNSCHEDULABLE if pod.unschedulable else Reason.SCHEDULING
+    message = "The Job has no pod yet." if pod is None else pod.unschedulable
+    limit = timedelta(seconds=policy.scheduling_deadline_seconds)
+    waiting = Judgement(attempt, Stage.WAITING, reason, message)
+    return _until(attempt.created_at + limit, now, waiting, Reason.SCHEDULING_DEADLINE, limit)
+
+
+def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reason, limit: timedelta) -> Judgement:
+    """Return `judgement` as long as the deadline lies ahead, otherwise its end."""
+    if now < deadline:
+        return Judgement(
+            judgement.attempt, judgement.stage, judgement.reason, judgement.message, look_again_at=deadline
+        )
+    seconds = int(limit.total_seconds())
+    doing = {
+        Reason.SCHEDULING_DEADLINE: f"No node took the pod within schedulingDeadlineSeconds ({seconds} s)",
+        Reason.START_DEADLINE: f"The container did not start within startDeadlineSeconds ({seconds} s)",
+        Reason.MEASURE_DEADLINE: f"The runner did not finish within measureDeadlineSeconds ({seconds} s)",
+    }[reason]
+    last = f": {judgement.message}" if judgement.message else "."
+    return _all_failed(judgement.attempt, Failure(reason, doing + last), overdue=True)
+
+
+def _ended(attempt: Attempt, pod: Pod, end: Termination) -> Judgement:
+    report = end.report
+    measured = {entry.cell: entry for entry in report.measured} if report else {}
+    typed = {entry.cell: _typed(entry) for entry in report.failed} if report else {}
+    missing = [cell for cell in attempt.cells if cell not in measured and cell not in typed]
+    rest = dict.fromkeys(missing, _container_failure(pod, end)) if missing else {}
+    return Judgement(attempt, Stage.ENDED, measured=measured, failed=typed | rest)
+
+
+def _typed(entry: CellFailed) -> Failure:
+    printable = "".join(char for char in entry.message if char.isprintable())
+    return Failure(entry.reason, f"{printable} (in {entry.phase})", retryable=entry.reason.retryable)
+
+
+def _container_failure(pod: Pod, end: Termination) -> Failure:
+    """Say why a container ended without a word on some of its cells; the order is from the surest sign to the least."""
+    if pod.reason == Reason.EVICTED:
+        return _pod_failure(pod)
+    if end.reason == "OOMKilled":
+        return Failure(
+            Reason.OUT_OF_MEMORY,
+            "The kernel killed the runner for using more memory than its limit; raise spec.runner.resources.limits."
+            "memory, or measure a smaller batch.",
+        )
+    said = f' Its last words: "{end.last_words}"' if end.last_words else ""
+    if end.exit_code == _INVALID_PLAN:
+        return Failure(
+            Reason.RUNNER_FAILED,
+            f"The runner refused its plan; image and operator may be of different versions.{said}",
+            retryable=False,
+        )
+    if end.exit_code:
+        killed = end.exit_code == _SIGKILL
+        how = "was killed by SIGKILL before it had measured this" if killed else f"ended with exit code {end.exit_code}"
+        return Failure(Reason.RUNNER_KILLED if killed else Reason.RUNNER_FAILED, f"The runner {how}.{said}")
+    if end.report_error:
+        return Failure(Reason.REPORT_INVALID, f"The runner's report is refused: {end.report_error}.")
+    return Failure(Reason.NO_REPORT, "The runner ended without a report on this cell.")
+
+
+def _pod_failure(pod: Pod) -> Failure:
+    if pod.reason == Reason.EVICTED:
+        return Failure(Reason.EVICTED, f"The node evicted the pod: {pod.message or 'no reason given.'}")
+    if pod.phase == "Succeeded":
+        return Failure(Reason.NO_REPORT, "The pod succeeded, but nothing is known of its container.")
+    return Failure(pod.reason or Reason.RUNNER_FAILED, pod.message or "The pod failed before its container had ended.")
+
+
+def _job_failure(attempt: Attempt) -> Failure:
+    return Failure(Reason.JOB_FAILED, f"The Job failed ({attempt.failed_reason}): {attempt.failed_message}")
+
+
+def _all_failed(attempt: Attempt, failure: Failure, *, overdue: bool = False) -> Judgement:
+    return Judgement(attempt, Stage.ENDED, failed=dict.fromkeys(attempt.cells, failure), overdue=overdue)

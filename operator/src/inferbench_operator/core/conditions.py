@@ -1,0 +1,136 @@
+"""Turns the state of a run into conditions that kubectl, kstatus, Argo CD and Flux read rightly.
+
+kstatus walks the conditions in their order: `Reconciling=True` is in progress, `Stalled=True` is failed, and of `Ready`
+only True means done. So a benchmark that failed for good is Ready=False *and* Stalled=True, and both of the first two
+are listed only while they are true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from inferbench_operator.core.attempts import Judgement, Stage
+from inferbench_operator.core.facts import Benchmark
+from inferbench_operator.core.names import Reason
+from inferbench_operator.models.status import (
+    CellCounts,
+    CellState,
+    CellStatus,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+)
+
+_ORDER = list(ConditionType)
+_MESSAGE_LENGTH = 1024
+_TRUE, _FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
+
+
+class Conditions:
+    """Collects the conditions of one decision and keeps the transition times of those that did not change."""
+
+    def __init__(self, benchmark: Benchmark, now: datetime) -> None:
+        """Start from what the benchmark's status says now."""
+        self._generation = benchmark.generation
+        self._now = now
+        self._before = {condition.type: condition for condition in benchmark.status.conditions}
+        self._after: dict[ConditionType, Condition] = {}
+
+    def set(self, kind: ConditionType, status: ConditionStatus, reason: str, message: str) -> None:
+        """Set a condition."""
+        before = self._before.get(kind)
+        unchanged = before is not None and before.status == status
+        self._after[kind] = Condition(
+            type=kind,
+            status=status,
+            reason=reason,
+            message=message[:_MESSAGE_LENGTH],
+            last_transition_time=before.last_transition_time if before and unchanged else self._now,
+            observed_generation=self._generation,
+        )
+
+    def keep(self, kind: ConditionType) -> None:
+        """Keep a condition as it was, if it was there."""
+        if before := self._before.get(kind):
+            self._after[kind] = before.model_copy(update={"observed_generation": self._generation})
+
+    def listed(self) -> list[Condition]:
+        """Return the conditions in their order."""
+        return sorted(self._after.values(), key=lambda condition: _ORDER.index(condition.type))
+
+
+def of_refusal(benchmark: Benchmark, reason: str, message: str, now: datetime) -> list[Condition]:
+    """Return the conditions of a benchmark that can't be run as it is written."""
+    conditions = Conditions(benchmark, now)
+    conditions.set(ConditionType.STALLED, _TRUE, reason, message)
+    conditions.set(ConditionType.READY, _FALSE, reason, message)
+    conditions.set(ConditionType.ACCEPTED, _FALSE, reason, message)
+    return conditions.listed()
+
+
+def of_run(
+    benchmark: Benchmark,
+    counts: CellCounts,
+    cells: Sequence[CellStatus],
+    judgements: Iterable[Judgement],
+    now: datetime,
+) -> list[Condition]:
+    """Return the conditions of a benchmark whose run goes on or has ended."""
+    conditions = Conditions(benchmark, now)
+    conditions.set(ConditionType.ACCEPTED, _TRUE, Reason.ACCEPTED, f"The matrix has {counts.total} cells.")
+    _capacity(conditions, list(judgements))
+    finished = all(cell.state.terminal for cell in cells)
+    if not finished:
+        reason, message = _progress(counts, cells)
+        conditions.set(ConditionType.RECONCILING, _TRUE, reason, message)
+        conditions.set(ConditionType.READY, _FALSE, reason, message)
+    elif failed := [cell for cell in cells if cell.state is CellState.FAILED]:
+        message = _failure_message(failed, counts)
+        conditions.set(ConditionType.STALLED, _TRUE, Reason.CELLS_FAILED, message)
+        conditions.set(ConditionType.READY, _FALSE, Reason.CELLS_FAILED, message)
+        conditions.set(ConditionType.SUCCEEDED, _FALSE, Reason.CELLS_FAILED, message)
+    else:
+        reused = f", {counts.reused} of them kept from earlier runs" if counts.reused else ""
+        message = f"All {counts.total} cells have figures{reused}."
+        conditions.set(ConditionType.READY, _TRUE, Reason.RUN_SUCCEEDED, message)
+        conditions.set(ConditionType.SUCCEEDED, _TRUE, Reason.RUN_SUCCEEDED, message)
+    return conditions.listed()
+
+
+def _capacity(conditions: Conditions, judgements: list[Judgement]) -> None:
+    homeless = [
+        judgement
+        for judgement in judgements
+        if judgement.stage is Stage.WAITING and judgement.reason == Reason.UNSCHEDULABLE
+    ]
+    placed = any(judgement.attempt.pod and judgement.attempt.pod.scheduled_at for judgement in judgements)
+    if homeless:
+        conditions.set(ConditionType.CAPACITY_AVAILABLE, _FALSE, Reason.UNSCHEDULABLE, homeless[0].message)
+    elif placed:
+        conditions.set(
+            ConditionType.CAPACITY_AVAILABLE, _TRUE, Reason.SCHEDULED, "Every pod that was created has found a node."
+        )
+    else:
+        conditions.keep(ConditionType.CAPACITY_AVAILABLE)
+
+
+def _progress(counts: CellCounts, cells: Sequence[CellStatus]) -> tuple[Reason, str]:
+    tally = (
+        f"{counts.progress} cells finished; {counts.running} running, {counts.waiting} waiting, "
+        f"{counts.pending} not started."
+    )
+    waiting = next((cell for cell in cells if cell.state is CellState.WAITING and cell.message), None)
+    if counts.running or waiting is None:
+        return Reason.MEASURING if counts.running else Reason.WAITING, tally
+    reason = Reason.WAITING_FOR_CAPACITY if waiting.reason == Reason.UNSCHEDULABLE else Reason.WAITING
+    return reason, f"{tally} {waiting.reason}: {waiting.message}"
+
+
+def _failure_message(failed: Sequence[CellStatus], counts: CellCounts) -> str:
+    first = failed[0]
+    length = f" length {first.sequence_length}" if first.sequence_length else ""
+    return (
+        f"{len(failed)} of {counts.total} cells failed. First: {first.model} on {first.accelerator} {first.precision}"
+        f"{length} batch {first.batch_size}: {first.reason}: {first.message}"
+    )

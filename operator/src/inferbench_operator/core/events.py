@@ -1,0 +1,106 @@
+"""Kubernetes Events for what a person would want to know, told once: each follows from a change of the status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from inferbench_operator.core.names import Reason
+from inferbench_operator.models.status import (
+    BenchmarkStatus,
+    CellState,
+    CellStatus,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One Event on a benchmark."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    message: str
+
+
+def between(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
+    """Return the Events that tell a person how the status got from `before` to `after`."""
+    return (
+        *_refused(before, after),
+        *_started(before, after),
+        *_no_capacity(before, after),
+        *_failed(before, after),
+        *_finished(before, after),
+    )
+
+
+def _refused(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
+    old, new = _condition(before, ConditionType.ACCEPTED), _condition(after, ConditionType.ACCEPTED)
+    if (
+        new is None
+        or new.status is ConditionStatus.TRUE
+        or (old and (old.status, old.message) == (new.status, new.message))
+    ):
+        return ()
+    return (Event("Warning", new.reason, "Accept", new.message),)
+
+
+def _started(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
+    if after.run is None or (before.run and before.run.id == after.run.id):
+        return ()
+    total = after.cells.total if after.cells else 0
+    reused = after.cells.reused if after.cells else 0
+    kept = f", {reused} of them unchanged" if reused else ""
+    return (Event("Normal", Reason.RUN_STARTED, "Run", f"Run {after.run.id} started: {total} cells{kept}."),)
+
+
+def _no_capacity(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
+    old = _condition(before, ConditionType.CAPACITY_AVAILABLE)
+    new = _condition(after, ConditionType.CAPACITY_AVAILABLE)
+    if new is None or new.status is not ConditionStatus.FALSE or (old and old.status is ConditionStatus.FALSE):
+        return ()
+    return (Event("Warning", Reason.UNSCHEDULABLE, "Schedule", new.message),)
+
+
+def _failed(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
+    """One Event per reason of failed attempts, not one per cell."""
+    old = {entry.cell: (entry.reason, entry.attempts) for entry in before.results if _has_failed(entry)}
+    fresh = [
+        entry for entry in after.results if _has_failed(entry) and old.get(entry.cell) != (entry.reason, entry.attempts)
+    ]
+    by_reason: dict[str, list[CellStatus]] = {}
+    for entry in fresh:
+        by_reason.setdefault(entry.reason, []).append(entry)
+    return tuple(
+        Event("Warning", reason, "Measure", f"{_tally(entries)}: {entries[0].message}")
+        for reason, entries in by_reason.items()
+    )
+
+
+def _finished(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
+    old, new = _condition(before, ConditionType.SUCCEEDED), _condition(after, ConditionType.SUCCEEDED)
+    same_run = before.run and after.run and before.run.id == after.run.id
+    if new is None or (same_run and old and old.status == new.status):
+        return ()
+    kind: Literal["Normal", "Warning"] = "Normal" if new.status is ConditionStatus.TRUE else "Warning"
+    return (Event(kind, new.reason, "Run", new.message),)
+
+
+def _has_failed(entry: CellStatus) -> bool:
+    """Whether the cell's last attempt failed, be it given up or waiting for another."""
+    return entry.state is CellState.FAILED or (entry.state is CellState.PENDING and bool(entry.reason))
+
+
+def _tally(entries: list[CellStatus]) -> str:
+    again = sum(entry.state is CellState.PENDING for entry in entries)
+    cells = "1 cell" if len(entries) == 1 else f"{len(entries)} cells"
+    first = entries[0]
+    where = f"of {first.model} on {first.accelerator}"
+    return f"{cells} {where} failed" + (f", {again} to be tried again" if again else "")
+
+
+def _condition(status: BenchmarkStatus, kind: ConditionType) -> Condition | None:
+    return next((condition for condition in status.conditions if condition.type is kind), None)

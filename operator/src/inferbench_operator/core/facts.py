@@ -1,0 +1,108 @@
+"""What the operator has seen of one benchmark and its children: the frozen input of every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from inferbench_operator.models.benchmark import BenchmarkSpec
+from inferbench_operator.models.result import ResultSpec, ResultStatus
+from inferbench_operator.models.status import BenchmarkStatus
+from inferbench_runner.contract import CompactReport, FullReport
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One `InferenceBenchmark` object."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    deleting: bool
+    spec: BenchmarkSpec | None
+    """None where the stored object does not fit this version's models; `spec_error` then says why."""
+    spec_error: str
+    status: BenchmarkStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How the runner's container ended."""
+
+    exit_code: int
+    reason: str
+    finished_at: datetime
+    report: CompactReport | None
+    """The parsed termination message; None where there is none or it is refused."""
+    report_error: str
+    """Why a message that was there is refused; empty if there was none."""
+    last_words: str
+    """Last line of a message that is no report, cleaned; for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One runner pod."""
+
+    name: str
+    phase: str
+    created_at: datetime
+    node: str = ""
+    scheduled_at: datetime | None = None
+    unschedulable: str = ""
+    """The scheduler's own sentence while it finds no node."""
+    started_at: datetime | None = None
+    """When the container began to run."""
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    terminated: Termination | None = None
+    reason: str = ""
+    """Reason on the pod itself, such as Evicted."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One Job with its pod."""
+
+    name: str
+    uid: str
+    run: str
+    plan: str
+    number: int
+    cells: tuple[str, ...]
+    image: str
+    created_at: datetime
+    deleting: bool = False
+    suspended: bool = False
+    finished: bool = False
+    """Whether the Job has a final condition; its pod will not change any more."""
+    failed_reason: str = ""
+    failed_message: str = ""
+    pod: Pod | None = None
+    full_report: FullReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One stored `InferenceBenchmarkResult`."""
+
+    name: str
+    uid: str
+    resource_version: str
+    spec: ResultSpec
+    status: ResultStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that belongs to one benchmark."""
+
+    benchmark: Benchmark
+    attempts: tuple[Attempt, ...] = ()
+    results: tuple[Result, ...] = ()
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """Why the API server refused to create a Job for this generation of the benchmark, by name of the Job."""

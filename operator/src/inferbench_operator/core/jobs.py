@@ -1,0 +1,200 @@
+"""Builds the Job of one attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from inferbench_operator.core import names
+from inferbench_operator.core.facts import Benchmark
+from inferbench_operator.core.matrix import Cell, PlanGroup
+from inferbench_operator.core.placement import Placement
+from inferbench_operator.core.settings import Settings
+from inferbench_operator.models.base import API_VERSION, GROUP
+from inferbench_operator.models.benchmark import ExecutionPolicy, Runner
+from inferbench_runner.contract import PLAN_VARIABLE, Device, Measurement, ModelRef, Plan
+
+KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+
+# The restricted Pod Security Standard; the user id is the images' own.
+_SECURITY_CONTEXT: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+Manifest = dict[str, Any]
+
+
+def plan_of(cells: Sequence[Cell], placement: Placement, measurement: Measurement) -> Plan:
+    """Return what the runner is told: one model on one device, and the shapes to measure."""
+    model, accelerator = cells[0].model, cells[0].accelerator
+    return Plan(
+        model=ModelRef(
+            id=model.id, revision=model.revision, task=model.task, weights=model.weights, config=model.config
+        ),
+        device=Device(kind=placement.kind, execution=accelerator.execution, cores=accelerator.cores),
+        precision=cells[0].precision,
+        shapes=tuple(cell.shape for cell in cells),
+        measurement=measurement,
+    )
+
+
+def image_of(cell: Cell, placement: Placement, settings: Settings) -> str:
+    """Return the image of the runner that measures the cell."""
+    return cell.runner.image or settings.runner_images[placement.kind]
+
+
+def job(
+    benchmark: Benchmark,
+    run: str,
+    group: PlanGroup,
+    cells: Sequence[Cell],
+    attempt: int,
+    placement: Placement,
+    settings: Settings,
+) -> Manifest:
+    """Return the Job that gives `cells`, all of one plan group, to a new runner pod."""
+    spec = benchmark.spec
+    if spec is None:
+        msg = "a benchmark without a valid specification has no Jobs"
+        raise ValueError(msg)
+    runner = cells[0].runner
+    labels = _labels(benchmark, run, group, attempt, runner)
+    annotations = runner.annotations | {names.ANNOTATION_CELLS: ",".join(cell.hash for cell in cells)}
+    measurement = Measurement.model_validate(spec.measurement.model_dump())
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.job_name(benchmark=benchmark.name, run=run, plan=group.hash, attempt=attempt),
+            "namespace": benchmark.namespace,
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [owner_reference(benchmark)],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": _safety_net(spec.execution),
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations},
+                "spec": _pod(
+                    runner,
+                    placement,
+                    image=image_of(cells[0], placement, settings),
+                    plan=plan_of(cells, placement, measurement),
+                    exclusive=spec.execution.exclusive_node,
+                ),
+            },
+        },
+    }
+
+
+def owner_reference(benchmark: Benchmark) -> Manifest:
+    """Return the reference by which the garbage collector removes a child together with its benchmark."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "InferenceBenchmark",
+        "name": benchmark.name,
+        "uid": benchmark.uid,
+        "controller": True,
+        # Blocking would need the right to set finalizers, and nothing here depends on the order of deletion.
+        "blockOwnerDeletion": False,
+    }
+
+
+def _safety_net(policy: ExecutionPolicy) -> int:
+    """Return the Job's own deadline: later than all of the operator's, for when the operator is down."""
+    return policy.scheduling_deadline_seconds + policy.start_deadline_seconds + policy.measure_deadline_seconds + 300
+
+
+def _labels(benchmark: Benchmark, run: str, group: PlanGroup, attempt: int, runner: Runner) -> dict[str, str]:
+    own = {
+        "app.kubernetes.io/managed-by": names.MANAGER,
+        "app.kubernetes.io/component": names.RUNNER_CONTAINER,
+        names.LABEL_BENCHMARK: benchmark.name,
+        names.LABEL_RUN: run,
+        names.LABEL_PLAN: group.hash,
+        names.LABEL_ATTEMPT: str(attempt),
+    }
+    queue = {KUEUE_QUEUE_LABEL: runner.queue_name} if runner.queue_name else {}
+    foreign = {key: value for key, value in runner.labels.items() if not key.startswith(f"{GROUP}/")}
+    return foreign | queue | own
+
+
+def _pod(runner: Runner, placement: Placement, *, image: str, plan: Plan, exclusive: bool) -> Manifest:
+    optional = {
+        "serviceAccountName": runner.service_account_name,
+        "priorityClassName": runner.priority_class_name,
+        "schedulerName": runner.scheduler_name,
+        "runtimeClassName": runner.runtime_class_name,
+        "nodeSelector": dict(runner.node_selector),
+        "imagePullSecrets": [{"name": name} for name in runner.image_pull_secrets],
+        "affinity": runner.affinity or _affinity(placement, exclusive=exclusive),
+    }
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "tolerations": [*_tolerations(placement), *runner.tolerations],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *runner.volumes],
+        "containers": [_container(runner, placement, image=image, plan=plan)],
+    } | {key: value for key, value in optional.items() if value}
+
+
+def _container(runner: Runner, placement: Placement, *, image: str, plan: Plan) -> Manifest:
+    plan_json = plan.model_dump_json(exclude_defaults=True)
+    return {
+        "name": names.RUNNER_CONTAINER,
+        "image": image,
+        "command": ["python", "-m", "inferbench_runner"],
+        # A user's variable of the plan's name would only confuse; the last one of a name wins.
+        "env": [*runner.env, {"name": "HOME", "value": "/tmp"}, {"name": PLAN_VARIABLE, "value": plan_json}],  # noqa: S108 - in the pod
+        "envFrom": list(runner.env_from),
+        "resources": _resources(runner, placement),
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *runner.volume_mounts],  # noqa: S108 - in the pod
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _SECURITY_CONTEXT | runner.security_context,
+    }
+
+
+def _resources(runner: Runner, placement: Placement) -> Manifest:
+    resources: Manifest = {key: dict(value) for key, value in runner.resources.items() if isinstance(value, dict)}
+    if placement.resource:
+        resources.setdefault("limits", {})[placement.resource] = str(placement.devices)
+        resources.setdefault("requests", {})[placement.resource] = str(placement.devices)
+    return resources
+
+
+def _tolerations(placement: Placement) -> list[Manifest]:
+    if placement.resource is None:
+        return []
+    return [{"key": placement.resource, "operator": "Exists", "effect": "NoSchedule"}]
+
+
+def _affinity(placement: Placement, *, exclusive: bool) -> Manifest:
+    affinity: Manifest = {}
+    if placement.instance_types:
+        expression = {
+            "key": "node.kubernetes.io/instance-type",
+            "operator": "In",
+            "values": list(placement.instance_types),
+        }
+        affinity["nodeAffinity"] = {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [expression]}]
+            }
+        }
+    if exclusive:
+        affinity["podAntiAffinity"] = {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchExpressions": [{"key": names.LABEL_BENCHMARK, "operator": "Exists"}]},
+                    "namespaceSelector": {},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    return affinity

@@ -1,0 +1,85 @@
+"""Labels, annotations, reasons and the deterministic names of children: every word that others may rely on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any, Final
+
+from inferbench_operator.models.base import GROUP
+
+LABEL_BENCHMARK: Final = f"{GROUP}/benchmark"
+LABEL_RUN: Final = f"{GROUP}/run"
+LABEL_PLAN: Final = f"{GROUP}/plan"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+LABEL_CELL: Final = f"{GROUP}/cell"
+ANNOTATION_CELLS: Final = f"{GROUP}/cells"
+"""On a Job and its pod: the hashes of the cells that it was given, separated by commas."""
+
+MANAGER: Final = "inferbench-operator"
+RUNNER_CONTAINER: Final = "runner"
+
+
+class Reason(StrEnum):
+    """Reason words of conditions, cells and Events that the operator itself gives; the runner has its own list."""
+
+    ACCEPTED = "Accepted"
+    INVALID_SPEC = "InvalidSpec"
+    UNKNOWN_INSTANCE_TYPE = "UnknownInstanceType"
+    MIXED_KINDS = "MixedAcceleratorKinds"
+    KIND_MISMATCH = "AcceleratorKindMismatch"
+    DUPLICATE_CELLS = "DuplicateCells"
+    NO_CELLS = "NoCells"
+
+    RUN_STARTED = "RunStarted"
+    RUN_SUCCEEDED = "RunSucceeded"
+    MEASURING = "Measuring"
+    WAITING = "Waiting"
+    WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    CELLS_FAILED = "CellsFailed"
+
+    UNSCHEDULABLE = "Unschedulable"
+    SCHEDULED = "PodsScheduled"
+    POD_MISSING = "PodMissing"
+    SCHEDULING = "Scheduling"
+    QUEUED = "Queued"
+    STARTING = "ContainerCreating"
+
+    SCHEDULING_DEADLINE = "SchedulingDeadlineExceeded"
+    START_DEADLINE = "StartDeadlineExceeded"
+    MEASURE_DEADLINE = "MeasureDeadlineExceeded"
+    JOB_FAILED = "JobFailed"
+    JOB_REFUSED = "JobRefused"
+    JOB_LOST = "JobLost"
+    EVICTED = "Evicted"
+    OUT_OF_MEMORY = "OutOfMemory"
+    RUNNER_KILLED = "RunnerKilled"
+    RUNNER_FAILED = "RunnerFailed"
+    NO_REPORT = "NoReport"
+    REPORT_INVALID = "ReportInvalid"
+
+
+def digest(value: Any, length: int) -> str:  # noqa: ANN401 - any JSON value
+    """Return the first `length` hex digits of SHA-256 over the canonical JSON of `value`."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:length]
+
+
+def run_id(*, uid: str, spec_hash: str, generation: int) -> str:
+    """Return the identity of the run that this generation of the benchmark starts.
+
+    It depends on nothing but the object, so an operator that crashed before it wrote the identity down finds it again.
+    """
+    return digest([uid, spec_hash, generation], 8)
+
+
+def job_name(*, benchmark: str, run: str, plan: str, attempt: int) -> str:
+    """Return the name of a Job: the same for the same attempt, so that creating it twice is a conflict."""
+    stem = benchmark.replace(".", "-")[:40].rstrip("-")
+    return f"{stem}-{digest([run, plan], 10)}-{attempt}"
+
+
+def result_name(*, benchmark: str, cell: str) -> str:
+    """Return the name of a cell's result object."""
+    return f"{benchmark}-{cell}"

@@ -1,0 +1,28 @@
+"""The operator's own settings, the same for all benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+
+from inferbench_runner.contract import AcceleratorKind
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings; the entry module fills them from the environment."""
+
+    runner_images: Mapping[AcceleratorKind, str] = field(
+        default_factory=lambda: MappingProxyType(
+            {
+                AcceleratorKind.CPU: "inferbench/runner-cpu:0.1.0",
+                AcceleratorKind.NVIDIA: "inferbench/runner-cuda:0.1.0",
+                AcceleratorKind.NEURON: "inferbench/runner-neuronx:0.1.0",
+            }
+        )
+    )
+    """Image of the runner by kind of accelerator, where a benchmark names none."""
+    status_interval: timedelta = timedelta(seconds=2)
+    """Shortest time between two writes of one benchmark's status, except for terminal changes."""

@@ -1,0 +1,1 @@
+"""The shell around the core: watches into a cache, gathers facts, carries decisions out, and counts what it does."""

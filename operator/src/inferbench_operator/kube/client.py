@@ -1,0 +1,161 @@
+"""A thin client over the official package's transport: plain JSON in, plain JSON out.
+
+The package's typed API classes would triple the operator's memory, so only its configuration (kubeconfig, service
+account, token refresh, TLS) and its HTTP transport are used here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import client as transport
+from kubernetes.aio import config
+
+from inferbench_operator.kube import metrics
+from inferbench_operator.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    KubernetesError,
+    NotFoundError,
+    RefusedError,
+)
+from inferbench_operator.kube.kinds import Kind
+
+Json = dict[str, Any]
+
+_PAGE: Final = 500
+_TIMEOUT_SECONDS: Final = 30.0
+_LOG_TIMEOUT_SECONDS: Final = 5.0
+_REFUSALS: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
+
+
+class Client:
+    """Requests to one API server."""
+
+    def __init__(self, api: transport.ApiClient) -> None:
+        """Use `connect` instead."""
+        self._api = api
+
+    @classmethod
+    async def connect(cls) -> Self:
+        """Connect as the pod's service account, or else as the current context of the kubeconfig."""
+        configuration = transport.Configuration()
+        try:
+            config.load_incluster_config(configuration)
+        except config.ConfigException:
+            await config.load_kube_config(client_configuration=configuration)
+        return cls(transport.ApiClient(configuration))
+
+    async def __aenter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def create(self, kind: Kind, namespace: str, manifest: Json) -> Json:
+        """Create an object and return it as stored."""
+        return await self._json("POST", kind.path(namespace), kind, body=manifest)
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        """Return an object."""
+        return await self._json("GET", kind.path(namespace, name), kind)
+
+    async def replace(self, kind: Kind, namespace: str, name: str, manifest: Json) -> Json:
+        """Replace an object; the manifest's resourceVersion guards against lost updates."""
+        return await self._json("PUT", kind.path(namespace, name), kind, body=manifest)
+
+    async def replace_status(self, kind: Kind, namespace: str, name: str, manifest: Json) -> Json:
+        """Replace an object's status; the manifest's uid and resourceVersion guard against lost updates."""
+        return await self._json("PUT", f"{kind.path(namespace, name)}/status", kind, body=manifest)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """Delete exactly this object, its dependents in the background; one that is gone already is no error."""
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            await self._json("DELETE", kind.path(namespace, name), kind, body=body)
+        except (NotFoundError, ConflictError):
+            # A conflict here says that the name belongs to another object by now.
+            return
+
+    async def list(self, kind: Kind, namespace: str | None) -> tuple[list[Json], int]:
+        """Return all objects of a kind, in one namespace or (None) in all, and the resource version of the list."""
+        items: list[Json] = []
+        version = 0
+        async for page in self._pages(kind, namespace):
+            items += page["items"]
+            version = int(page["metadata"]["resourceVersion"])
+        return items, version
+
+    async def log(self, namespace: str, pod: str, container: str, *, limit_bytes: int) -> str:
+        """Return the end of a container's log."""
+        query = {"container": container, "tailLines": 20, "limitBytes": limit_bytes}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log?{urlencode(query)}"
+        raw = await self._request("GET", path, "pods/log", seconds=_LOG_TIMEOUT_SECONDS)
+        return raw.decode(errors="replace")
+
+    async def _pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
+        token = ""
+        while True:
+            query = {"limit": _PAGE, "continue": token, "labelSelector": kind.selector}
+            given = urlencode({key: value for key, value in query.items() if value})
+            page = await self._json("GET", f"{kind.path(namespace)}?{given}", kind)
+            yield page
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return
+
+    async def _json(self, method: str, path: str, kind: Kind, *, body: Json | None = None) -> Json:
+        raw = await self._request(method, path, kind.plural, body=body)
+        parsed: Json = json.loads(raw)
+        return parsed
+
+    async def _request(
+        self, method: str, path: str, resource: str, *, body: Json | None = None, seconds: float = _TIMEOUT_SECONDS
+    ) -> bytes:
+        headers: dict[str, str] = {"Accept": "application/json", "Content-Type": "application/json"}
+        code = 0
+        try:
+            await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            response = await self._api.call_api(
+                method, self._api.configuration.host + path, headers, body, _request_timeout=seconds
+            )
+            raw: bytes = await response.read() or b""
+            code = response.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise KubernetesError(method, path, 0, f"{type(error).__name__}: {error}") from error
+        finally:
+            metrics.api_request(method, resource, code)
+        if code >= HTTPStatus.BAD_REQUEST:
+            raise _error(method, path, code, raw)
+        return raw
+
+
+def _error(method: str, path: str, code: int, raw: bytes) -> KubernetesError:
+    status = _status(raw)
+    detail = str(status.get("message") or raw[:300].decode(errors="replace"))
+    kind: type[KubernetesError] = KubernetesError
+    if code == HTTPStatus.NOT_FOUND:
+        kind = NotFoundError
+    elif code == HTTPStatus.CONFLICT:
+        kind = AlreadyExistsError if status.get("reason") == "AlreadyExists" else ConflictError
+    elif code in _REFUSALS:
+        kind = RefusedError
+    return kind(method, path.partition("?")[0], code, detail)
+
+
+def _status(raw: bytes) -> Mapping[str, Any]:
+    try:
+        parsed = json.loads(raw)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

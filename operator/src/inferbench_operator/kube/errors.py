@@ -1,0 +1,30 @@
+"""What can go wrong at the API server, in our own words, so that no client's exception leaves this folder."""
+
+from __future__ import annotations
+
+
+class KubernetesError(Exception):
+    """A request failed for a reason that may pass; retry with a back-off."""
+
+    def __init__(self, method: str, path: str, code: int, detail: str) -> None:
+        """Build the sentence from the facts; `code` is 0 where the server was not reached."""
+        answer = f"answered {code}" if code else "was not reached"
+        super().__init__(f"{method} {path}: the API server {answer}: {detail[:300]}")
+        self.code = code
+        self.detail = detail
+
+
+class NotFoundError(KubernetesError):
+    """The object, or its namespace, is not there; retrying does not bring it back."""
+
+
+class AlreadyExistsError(KubernetesError):
+    """An object of that name exists already; look whose it is."""
+
+
+class ConflictError(KubernetesError):
+    """The object has changed since it was read; look again and retry at once."""
+
+
+class RefusedError(KubernetesError):
+    """The API server refuses the object or the right to write it; retry only after something was changed."""

@@ -1,0 +1,34 @@
+"""The kinds of objects that the operator deals with, and where the API server keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inferbench_operator.core.names import LABEL_BENCHMARK
+from inferbench_operator.models.base import GROUP, VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object."""
+
+    group: str
+    version: str
+    plural: str
+    selector: str = ""
+    """Label selector of the objects that concern the operator; empty means all."""
+
+    def path(self, namespace: str | None, name: str = "") -> str:
+        """Return the URL path of an object, or of the collection in one namespace or (None) in all."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        where = f"/namespaces/{namespace}" if namespace is not None else ""
+        return f"{root}{where}/{self.plural}" + (f"/{name}" if name else "")
+
+
+BENCHMARK = Kind(GROUP, VERSION, "inferencebenchmarks")
+RESULT = Kind(GROUP, VERSION, "inferencebenchmarkresults")
+JOB = Kind("batch", "v1", "jobs", LABEL_BENCHMARK)
+POD = Kind("", "v1", "pods", LABEL_BENCHMARK)
+EVENT = Kind("", "v1", "events")
+
+WATCHED = (BENCHMARK, RESULT, JOB, POD)

@@ -1,0 +1,141 @@
+"""The operator's engine: watch events in, passes over benchmarks out.
+
+watch events ──> cache, queue ──> gather ──> decide (pure) ──> apply
+                         ^                                       │
+                         └──────────── look again at ────────────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final, Self
+
+from inferbench_operator.core.decide import decide
+from inferbench_operator.core.settings import Settings
+from inferbench_operator.kube import metrics, parse
+from inferbench_operator.kube.apply import Applier
+from inferbench_operator.kube.cache import Cache
+from inferbench_operator.kube.client import Client
+from inferbench_operator.kube.errors import AlreadyExistsError, ConflictError, KubernetesError
+from inferbench_operator.kube.gather import gather
+from inferbench_operator.kube.kinds import WATCHED, Kind
+from inferbench_operator.kube.parse import Json, Key
+from inferbench_operator.kube.workqueue import WorkQueue
+
+_WORKERS: Final = 8
+_RESYNC_SECONDS: Final = 300.0
+_FIRST_RESYNC_RETRY_SECONDS: Final = 1.0
+_CONFLICT_DELAY_SECONDS: Final = 0.05
+
+_logger = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Keeps every benchmark on its way."""
+
+    def __init__(self, client: Client, settings: Settings, namespaces: tuple[str | None, ...]) -> None:
+        """Watch over the namespaces; (None,) means all."""
+        self._client = client
+        self._settings = settings
+        self._namespaces = namespaces
+        self._queue = WorkQueue()
+        self._workers = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.cache = Cache()
+        self._applier = Applier(client, self.cache, settings)
+
+    async def __aenter__(self) -> Self:
+        """List everything once, then start the workers: a pass over half the facts could start a run twice."""
+        while not await self._resync():  # noqa: ASYNC110 - the state waited for is on another machine
+            await asyncio.sleep(_FIRST_RESYNC_RETRY_SECONDS)
+        await self._workers.__aenter__()
+        self._tasks = [self._workers.create_task(self._work(), name=f"worker-{number}") for number in range(_WORKERS)]
+        self._tasks.append(self._workers.create_task(self._resync_for_ever(), name="resync"))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the workers. A pass that is cut off in the middle is taken up by the next start."""
+        for task in self._tasks:
+            task.cancel()
+        await self._workers.__aexit__(kind, error, trace)
+
+    def saw(self, kind: Kind, raw: Json, *, deleted: bool) -> None:
+        """Take in a watch event."""
+        key = parse.key_of(raw)
+        if deleted and key:
+            key = self.cache.remove(kind, key, raw["metadata"]["uid"])
+        elif key:
+            key = self.cache.put(kind, raw)
+        if key:
+            self._queue.add(key)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._pass(key)
+            finally:
+                self._queue.done(key)
+
+    async def _pass(self, key: Key) -> None:
+        began = time.monotonic()
+        outcome = "success"
+        try:
+            await self._reconcile(key)
+            self._queue.succeeded(key)
+        except (ConflictError, AlreadyExistsError):
+            # The cache lags behind; the event that brings the newer version comes by itself, this is for its loss.
+            outcome = "conflict"
+            self._queue.add_later(key, _CONFLICT_DELAY_SECONDS)
+        except KubernetesError as error:
+            outcome = "error"
+            _logger.warning("%s/%s: %s", key.namespace, key.name, error)
+            self._queue.failed(key)
+        except Exception:
+            # A fault in our own code must not stop the other benchmarks; the queue slows its repetition down.
+            outcome = "error"
+            _logger.exception("%s/%s: the pass failed", key.namespace, key.name)
+            self._queue.failed(key)
+        finally:
+            metrics.reconciled(outcome, time.monotonic() - began)
+
+    async def _reconcile(self, key: Key) -> None:
+        observed = self.cache.observe(key)
+        if observed is None:
+            self._applier.forget(key)
+            return
+        refusals = self._applier.refusals(observed.benchmark)
+        observed = replace(await gather(observed, self._client), refusals=refusals)
+        now = datetime.now(UTC).replace(microsecond=0)
+        decision = decide(observed, now, self._settings)
+        put_off = await self._applier.apply(key, observed, decision, datetime.now(UTC))
+        due = [time for time in (decision.look_again_at, put_off) if time]
+        if due:
+            self._queue.add_later(key, max((min(due) - datetime.now(UTC)).total_seconds(), 0))
+
+    async def _resync_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_RESYNC_SECONDS)
+            await self._resync()
+
+    async def _resync(self) -> bool:
+        """List everything, which also finds what a broken watch has missed; whether it worked."""
+        try:
+            for kind in WATCHED:
+                for namespace in self._namespaces:
+                    items, version = await self._client.list(kind, namespace)
+                    self.cache.replace_all(kind, items, version, namespace)
+        except KubernetesError as error:
+            _logger.warning("Listing failed; what is known so far stands: %s", error)
+            return False
+        metrics.resynced()
+        for key in self.cache.known():
+            self._queue.add(key)
+        return True

@@ -1,0 +1,359 @@
+"""The specification of an `InferenceBenchmark`: what a person writes.
+
+These models are the only source of the custom resource's schema, validation rules, defaults and documentation
+(`schema.py` turns them into the CRD), and the operator parses what the API server hands it with the same models.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints
+
+from inferbench_operator.models.base import (
+    ApiModel,
+    DnsName,
+    LabelMap,
+    PodFragment,
+    ShortName,
+    rule,
+    schema_extra,
+)
+from inferbench_runner.contract import AcceleratorKind, Execution, Precision, Weights
+
+MAX_CELLS = 1024
+MAX_NAME_LENGTH = 52
+"""A result is called `<benchmark>-<10 hex digits>`, and a label value holds 63 characters."""
+
+InstanceTypeName = Annotated[str, StringConstraints(min_length=3, max_length=40, pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
+SequenceLength = Annotated[int, Field(ge=1, le=131_072)]
+BatchSize = Annotated[int, Field(ge=1, le=4096)]
+
+
+class Model(ApiModel):
+    """One model to measure."""
+
+    model_config = ConfigDict(
+        json_schema_extra=schema_extra(
+            validations=[
+                rule(
+                    # CEL knows no size of a map whose values may have any type.
+                    "!has(self.config) || self.weights == 'Random'",
+                    "config changes the architecture, so it needs weights: Random; remove config to measure the "
+                    "pretrained model.",
+                    field_path=".config",
+                ),
+            ]
+        )
+    )
+
+    name: ShortName = Field(
+        description="Short unique name of the model, used in tables, labels and metrics: at most 40 lower-case "
+        "letters, digits, '-' and '.'."
+    )
+    id: Annotated[str, StringConstraints(min_length=1, max_length=512)] = Field(
+        description="Hub id such as google-bert/bert-base-uncased, or the absolute path of a directory that a volume "
+        "of spec.runner mounts into the pod."
+    )
+    revision: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = Field(
+        default=None,
+        description="Commit or tag of the model on the hub. Pin it, or two runs may measure two models. Without it the "
+        "hub's default branch is taken.",
+    )
+    task: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[a-z0-9-]+$")] | None = Field(
+        default=None,
+        description="Pipeline task whose head is measured, such as text-classification, feature-extraction or "
+        "image-classification. Without it: the architecture's classification head. Vision models other than ViT-base "
+        "need image-classification here, so that no sequence lengths are made for them.",
+    )
+    weights: Weights = Field(
+        default=Weights.PRETRAINED,
+        description="Pretrained loads the published weights. Random builds the architecture with seeded random weights "
+        "and downloads nothing; latency does not depend on the values.",
+    )
+    config: Annotated[dict[str, JsonValue], Field(max_length=32)] = Field(
+        default_factory=dict,
+        description="Overrides of the model's configuration, such as num_hidden_layers: 2; with weights: Random only.",
+    )
+
+
+class Runner(ApiModel):
+    """How the runner's pod differs from the operator's default; each field is passed to the pod as it is."""
+
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = Field(
+        default=None, description="Image of the runner. Default: the operator's setting for the accelerator's kind."
+    )
+    image_pull_secrets: Annotated[list[DnsName], Field(max_length=8)] = Field(
+        default_factory=list, description="Names of Secrets with registry credentials, in the benchmark's namespace."
+    )
+    service_account_name: DnsName | None = Field(
+        default=None,
+        description="Service account of the pod, for example one with an IAM role. Its Kubernetes token is never "
+        "mounted.",
+    )
+    resources: PodFragment = Field(
+        default_factory=dict,
+        description="Requests and limits of the container. The accelerator's device resource is added to them.",
+    )
+    env: Annotated[list[PodFragment], Field(max_length=64)] = Field(
+        default_factory=list, description="Environment variables of the container, as in a pod."
+    )
+    env_from: Annotated[list[PodFragment], Field(max_length=16)] = Field(
+        default_factory=list, description="Sources of environment variables, as in a pod; for a hub token, a secretRef."
+    )
+    volumes: Annotated[list[PodFragment], Field(max_length=16)] = Field(
+        default_factory=list, description="Volumes of the pod, as in a pod."
+    )
+    volume_mounts: Annotated[list[PodFragment], Field(max_length=16)] = Field(
+        default_factory=list, description="Where the container mounts the volumes, as in a pod."
+    )
+    labels: LabelMap = Field(
+        default_factory=dict, description="Labels of Job and pod, for queues and policies. inferbench.dev/ is reserved."
+    )
+    annotations: LabelMap = Field(default_factory=dict, description="Annotations of Job and pod.")
+    node_selector: LabelMap = Field(
+        default_factory=dict, description="Labels that the node must have, besides those that the accelerator asks for."
+    )
+    tolerations: Annotated[list[PodFragment], Field(max_length=16)] = Field(
+        default_factory=list, description="Tolerations of the pod, besides the one for the accelerator's own taint."
+    )
+    affinity: PodFragment = Field(
+        default_factory=dict,
+        description="Affinity of the pod, as in a pod. Replaces what the operator would set for instance types and "
+        "exclusiveNode.",
+    )
+    priority_class_name: DnsName | None = Field(default=None, description="Priority class of the pod.")
+    scheduler_name: DnsName | None = Field(
+        default=None, description="Scheduler of the pod, for example the Neuron scheduler extension's."
+    )
+    runtime_class_name: DnsName | None = Field(default=None, description="Runtime class of the pod, such as nvidia.")
+    queue_name: DnsName | None = Field(
+        default=None,
+        description="Local queue of Kueue, set as label kueue.x-k8s.io/queue-name; such a Job is created suspended.",
+    )
+    security_context: PodFragment = Field(
+        default_factory=dict,
+        description="Fields that replace those of the container's security context, which by default meets the "
+        "restricted Pod Security Standard.",
+    )
+
+
+class Accelerator(ApiModel):
+    """One kind of hardware to measure on."""
+
+    model_config = ConfigDict(
+        json_schema_extra=schema_extra(
+            validations=[
+                rule(
+                    "has(self.kind) || (has(self.instanceTypes) && size(self.instanceTypes) > 0)",
+                    "name at least one entry in instanceTypes, such as inf2.xlarge, or set kind to CPU, Neuron or "
+                    "NVIDIA.",
+                ),
+            ]
+        )
+    )
+
+    name: ShortName = Field(
+        description="Short unique name of the accelerator, used in tables, labels and metrics: at most 40 lower-case "
+        "letters, digits, '-' and '.'."
+    )
+    kind: AcceleratorKind | None = Field(
+        default=None,
+        description="Neuron, NVIDIA or CPU. Needed only where instanceTypes is empty or names types without an "
+        "accelerator; otherwise the catalogue knows it.",
+    )
+    instance_types: Annotated[
+        list[InstanceTypeName], Field(max_length=16, json_schema_extra=schema_extra(list_type="set"))
+    ] = Field(
+        default_factory=list,
+        description="EC2 instance types to run on, any of them. They fill in kind, device resource, device count and "
+        "taint.",
+    )
+    devices: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None,
+        description="Devices to request. Default: all devices of the instance type with exclusiveNode, otherwise one.",
+    )
+    cores: Annotated[int, Field(ge=1, le=128)] | None = Field(
+        default=None, description="NeuronCores for one copy of the model. Default: one."
+    )
+    execution: Execution | None = Field(
+        default=None,
+        description="How the graph is executed: Eager, Compile, CUDAGraphs, Trace or TorchNeuron. Default: Eager on "
+        "CPU and NVIDIA, Trace on Neuron.",
+    )
+    precision: Precision | None = Field(
+        default=None, description="Precision on this accelerator, instead of spec.precisions."
+    )
+    runner: Runner | None = Field(
+        default=None, description="Fields that replace those of spec.runner on this accelerator."
+    )
+
+
+class CellSelector(ApiModel):
+    """Names cells of the matrix; a field that is left out matches every value."""
+
+    model: ShortName | None = Field(default=None, description="Name of a model in spec.models.")
+    accelerator: ShortName | None = Field(default=None, description="Name of an accelerator in spec.accelerators.")
+    precision: Precision | None = Field(default=None, description="Precision of the cell.")
+    sequence_length: SequenceLength | None = Field(default=None, description="Sequence length of the cell, in tokens.")
+    batch_size: BatchSize | None = Field(default=None, description="Batch size of the cell, in inputs per call.")
+
+
+class ExtraCell(ApiModel):
+    """One cell to measure besides those of the matrix."""
+
+    model: ShortName = Field(description="Name of a model in spec.models.")
+    accelerator: ShortName = Field(description="Name of an accelerator in spec.accelerators.")
+    precision: Precision | None = Field(default=None, description="Precision. Default: the accelerator's, or fp32.")
+    sequence_length: SequenceLength | None = Field(
+        default=None, description="Sequence length in tokens; left out for vision models."
+    )
+    batch_size: BatchSize = Field(default=1, description="Batch size, in inputs per call.")
+
+
+class Measurement(ApiModel):
+    """How long each cell is measured: until both minima are met, or the maximum time is up."""
+
+    model_config = ConfigDict(
+        json_schema_extra=schema_extra(
+            validations=[
+                rule(
+                    "self.minSeconds <= self.maxSeconds",
+                    "minSeconds must not exceed maxSeconds, which is 300 unless it is given; lower the one or raise "
+                    "the other.",
+                    field_path=".minSeconds",
+                )
+            ]
+        )
+    )
+
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1000, description="Fewest calls to time per cell. Below 130 a p95 is marked Inconclusive."
+    )
+    min_seconds: Annotated[int, Field(ge=0, le=3600)] = Field(
+        default=10, description="Shortest time to measure each cell, in seconds."
+    )
+    max_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
+        default=300, description="Longest time to measure each cell, in seconds, whatever the minima say."
+    )
+
+
+class ExecutionPolicy(ApiModel):
+    """How the runner pods are run, retried and given up."""
+
+    max_parallel_jobs: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=4, description="Most runner Jobs of this benchmark at the same time."
+    )
+    retries: Annotated[int, Field(ge=0, le=10)] = Field(
+        default=1, description="How often cells whose runner failed are tried again, alone, in a new Job."
+    )
+    exclusive_node: bool = Field(
+        default=True,
+        description="Whether a runner shares its node with no other runner: it takes all devices, and no two runners "
+        "are placed on one node.",
+    )
+    scheduling_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = Field(
+        default=1800, description="Longest time that a pod may wait for a node, in seconds."
+    )
+    start_deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
+        default=900, description="Longest time from being scheduled to running (image pull, volumes), in seconds."
+    )
+    measure_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = Field(
+        default=3600, description="Longest time that a runner may run, in seconds."
+    )
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=604_800)] = Field(
+        default=3600,
+        description="How long Jobs and pods are kept after the run has finished, in seconds. Never removes results.",
+    )
+
+
+class Reuse(StrEnum):
+    """What a new run does with cells that have not changed."""
+
+    UNCHANGED_CELLS = "UnchangedCells"
+    NEVER = "Never"
+
+
+_PRODUCT = (
+    "size(self.models) * size(self.accelerators) * (has(self.precisions) ? size(self.precisions) : 1) * "
+    "(has(self.sequenceLengths) && size(self.sequenceLengths) > 0 ? size(self.sequenceLengths) : 1) * "
+    "(has(self.batchSizes) ? size(self.batchSizes) : 1) + (has(self.include) ? size(self.include) : 0)"
+)
+
+
+class BenchmarkSpec(ApiModel):
+    """The experiment: every model on every accelerator at every precision, sequence length and batch size."""
+
+    model_config = ConfigDict(
+        json_schema_extra=schema_extra(
+            validations=[
+                rule(
+                    f"{_PRODUCT} <= {MAX_CELLS}",
+                    "models x accelerators x precisions x sequenceLengths x batchSizes plus include is more than 1024 "
+                    "cells; split it into several benchmarks.",
+                ),
+                rule(
+                    "!has(self.include) || self.include.all(c, self.models.exists(m, m.name == c.model) && "
+                    "self.accelerators.exists(a, a.name == c.accelerator))",
+                    "each entry of include must name a model of spec.models and an accelerator of spec.accelerators.",
+                    field_path=".include",
+                ),
+                rule(
+                    "!has(self.exclude) || self.exclude.all(c, "
+                    "(!has(c.model) || self.models.exists(m, m.name == c.model)) && "
+                    "(!has(c.accelerator) || self.accelerators.exists(a, a.name == c.accelerator)))",
+                    "each entry of exclude must name a model of spec.models and an accelerator of spec.accelerators, "
+                    "or leave them out.",
+                    field_path=".exclude",
+                ),
+            ]
+        )
+    )
+
+    models: Annotated[
+        list[Model],
+        Field(
+            min_length=1,
+            max_length=32,
+            json_schema_extra=schema_extra(list_type="map", list_map_keys=["name"]),
+        ),
+    ] = Field(description="Models to measure.")
+    accelerators: Annotated[
+        list[Accelerator],
+        Field(
+            min_length=1,
+            max_length=16,
+            json_schema_extra=schema_extra(list_type="map", list_map_keys=["name"]),
+        ),
+    ] = Field(description="Hardware to measure on.")
+    precisions: Annotated[
+        list[Precision], Field(min_length=1, max_length=4, json_schema_extra=schema_extra(list_type="set"))
+    ] = Field(
+        default=[Precision.FP32],
+        description="Number formats to measure: fp32, tf32, bf16 or fp16. An accelerator's own precision wins.",
+    )
+    sequence_lengths: Annotated[
+        list[SequenceLength], Field(min_length=1, max_length=32, json_schema_extra=schema_extra(list_type="set"))
+    ] = Field(
+        default=[128], description="Input lengths to measure, in tokens. Vision models have none and are measured once."
+    )
+    batch_sizes: Annotated[
+        list[BatchSize], Field(min_length=1, max_length=16, json_schema_extra=schema_extra(list_type="set"))
+    ] = Field(default=[1], description="Batch sizes to measure, in inputs per call.")
+    include: Annotated[list[ExtraCell], Field(max_length=128)] = Field(
+        default_factory=list, description="Cells to measure besides those of the matrix."
+    )
+    exclude: Annotated[list[CellSelector], Field(max_length=64)] = Field(
+        default_factory=list, description="Cells of the matrix to leave out, each entry a pattern."
+    )
+    measurement: Measurement = Field(default_factory=Measurement, description="How long each cell is measured.")
+    execution: ExecutionPolicy = Field(
+        default_factory=ExecutionPolicy, description="How runner pods are run, retried and given up."
+    )
+    reuse: Reuse = Field(
+        default=Reuse.UNCHANGED_CELLS,
+        description="UnchangedCells keeps the result of a cell that a change of the specification did not touch; Never "
+        "measures every cell again in every run.",
+    )
+    runner: Runner = Field(default_factory=Runner, description="Details of the runner's pods.")

@@ -1,0 +1,172 @@
+"""The status of an `InferenceBenchmark`: what the operator says back."""
+
+from __future__ import annotations
+
+import operator
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from inferbench_operator.models.base import ApiModel, Decimals, Microseconds, ShortName, schema_extra
+from inferbench_operator.models.benchmark import MAX_CELLS, BatchSize, SequenceLength
+from inferbench_runner.contract import CellHash, Precision, Verdict
+
+Reason = Annotated[str, StringConstraints(max_length=64, pattern=r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$")]
+
+
+class ConditionType(StrEnum):
+    """Types of conditions, in the order in which they are listed; kstatus reads the first three."""
+
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    READY = "Ready"
+    ACCEPTED = "Accepted"
+    CAPACITY_AVAILABLE = "CapacityAvailable"
+    SUCCEEDED = "Succeeded"
+
+
+class ConditionStatus(StrEnum):
+    """Values of a condition's status."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(ApiModel):
+    """One observation about the benchmark, as in all Kubernetes APIs."""
+
+    type: ConditionType = Field(description="What is observed.")
+    status: ConditionStatus = Field(description="True, False or Unknown.")
+    reason: Annotated[Reason, StringConstraints(min_length=1)] = Field(
+        description="Why, as one CamelCase word for programs."
+    )
+    message: Annotated[str, StringConstraints(max_length=1024)] = Field(
+        default="", description="Why, as a sentence for people: what happened and what to do."
+    )
+    last_transition_time: datetime = Field(description="When status last changed.")
+    observed_generation: int = Field(default=0, ge=0, description="Generation of the object that this speaks of.")
+
+
+class CellState(StrEnum):
+    """Where a cell is in its run."""
+
+    PENDING = "pending"
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    REUSED = "reused"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing more happens to the cell in this run."""
+        return self not in {CellState.PENDING, CellState.WAITING, CellState.RUNNING}
+
+
+Count = Annotated[int, Field(ge=0, le=MAX_CELLS)]
+
+
+class CellCounts(ApiModel):
+    """How many cells are in which state."""
+
+    total: Count = Field(default=0, description="Cells of the matrix.")
+    pending: Count = Field(default=0, description="Cells that have no Job yet.")
+    waiting: Count = Field(default=0, description="Cells whose pod waits for a node, an image or a volume.")
+    running: Count = Field(default=0, description="Cells whose pod runs.")
+    succeeded: Count = Field(default=0, description="Cells measured in this run.")
+    failed: Count = Field(default=0, description="Cells given up in this run.")
+    skipped: Count = Field(default=0, description="Cells that were not tried.")
+    reused: Count = Field(default=0, description="Unchanged cells whose earlier result was kept.")
+    progress: Annotated[str, StringConstraints(max_length=16)] = Field(
+        default="0/0", description="Finished cells over all cells, for the CELLS column."
+    )
+
+
+class Trigger(StrEnum):
+    """Why a run started."""
+
+    CREATED = "Created"
+    SPEC_CHANGED = "SpecChanged"
+
+
+class Run(ApiModel):
+    """One pass over the matrix."""
+
+    id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}$")] = Field(
+        description="Identity of the run; its Jobs carry it as label inferbench.dev/run."
+    )
+    trigger: Trigger = Field(description="Why the run started: Created or SpecChanged.")
+    spec_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{10}$")] = Field(
+        description="Hash of the part of the specification that makes a new run when it changes."
+    )
+    start_time: datetime = Field(description="When the run started.")
+    completion_time: datetime | None = Field(default=None, description="When the last cell was finished.")
+
+
+class CellStatus(ApiModel):
+    """State and headline figures of one cell."""
+
+    cell: CellHash = Field(
+        description="Hash of the cell; its result is the InferenceBenchmarkResult <benchmark>-<cell>."
+    )
+    model: ShortName = Field(description="Name of the model.")
+    accelerator: ShortName = Field(description="Name of the accelerator.")
+    precision: Precision = Field(description="Precision of the cell.")
+    sequence_length: SequenceLength | None = Field(default=None, description="Sequence length in tokens.")
+    batch_size: BatchSize = Field(description="Batch size, in inputs per call.")
+    state: CellState = Field(description="pending, waiting, running, succeeded, failed, skipped or reused.")
+    reason: Reason = Field(
+        default="", exclude_if=operator.not_, description="Why the cell waits or failed, as one word."
+    )
+    message: Annotated[str, StringConstraints(max_length=200)] = Field(
+        default="", exclude_if=operator.not_, description="Why the cell waits or failed, as a sentence."
+    )
+    attempts: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=0, description="Jobs that were given this cell in this run."
+    )
+    verdict: Verdict | None = Field(
+        default=None, description="How far the figures may be trusted: Valid, Inconclusive, Noisy or Invalid."
+    )
+    samples: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Timed calls behind the figures.")
+    p50_microseconds: Microseconds | None = Field(default=None, description="Median call latency, in microseconds.")
+    p95_microseconds: Microseconds | None = Field(
+        default=None, description="95th percentile of the call latency, in microseconds."
+    )
+    p95_low_microseconds: Microseconds | None = Field(
+        default=None, description="Lower bound of the 95 % confidence interval of p95, in microseconds."
+    )
+    p95_high_microseconds: Microseconds | None = Field(
+        default=None, description="Upper bound of the 95 % confidence interval of p95, in microseconds."
+    )
+    p99_microseconds: Microseconds | None = Field(
+        default=None, description="99th percentile of the call latency, in microseconds."
+    )
+    inferences_per_second: Decimals | None = Field(default=None, description="Inputs per second, a decimal string.")
+
+
+class BenchmarkStatus(ApiModel):
+    """What the operator last saw and did."""
+
+    observed_generation: int = Field(
+        default=-1, description="Generation that this status speaks of; -1 until the operator has seen the object."
+    )
+    conditions: Annotated[
+        list[Condition],
+        Field(max_length=16, json_schema_extra=schema_extra(list_type="map", list_map_keys=["type"])),
+    ] = Field(
+        default_factory=list,
+        description="Ready, Accepted, CapacityAvailable and Succeeded; Reconciling or Stalled only while true.",
+    )
+    run: Run | None = Field(default=None, description="The latest run.")
+    cells: CellCounts | None = Field(default=None, description="Number of cells by state.")
+    slowest_p95_microseconds: Microseconds | None = Field(
+        default=None, description="Largest p95 of all cells, in microseconds."
+    )
+    results: Annotated[
+        list[CellStatus],
+        Field(max_length=MAX_CELLS, json_schema_extra=schema_extra(list_type="map", list_map_keys=["cell"])),
+    ] = Field(default_factory=list, description="One entry per cell: state and headline figures.")
