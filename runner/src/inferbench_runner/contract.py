@@ -124,6 +124,7 @@ class FailureReason(StrEnum):
     EXECUTION_UNSUPPORTED = "ExecutionUnsupported"
     MODEL_NOT_FOUND = "ModelNotFound"
     MODEL_ACCESS_DENIED = "ModelAccessDenied"
+    FETCH_FAILED = "FetchFailed"
     MODEL_UNSUPPORTED = "ModelUnsupported"
     TASK_UNSUPPORTED = "TaskUnsupported"
     INVALID_MODEL_CONFIG = "InvalidModelConfig"
@@ -135,7 +136,12 @@ class FailureReason(StrEnum):
     @property
     def retryable(self) -> bool:
         """Whether the same plan could succeed in a new pod without anything being changed."""
-        return self in {FailureReason.OUT_OF_MEMORY, FailureReason.DEVICE_NOT_FOUND, FailureReason.INTERNAL_ERROR}
+        return self in {
+            FailureReason.OUT_OF_MEMORY,
+            FailureReason.DEVICE_NOT_FOUND,
+            FailureReason.FETCH_FAILED,
+            FailureReason.INTERNAL_ERROR,
+        }
 
 
 class ModelRef(Contract):

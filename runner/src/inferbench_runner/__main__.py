@@ -1,0 +1,75 @@
+"""Command line of the runner: `python -m inferbench_runner [--plan FILE]`.
+
+Exit codes: 0 when the report was delivered, even if shapes failed for a reason it names; 1 for an error of the runner
+itself; 2 for an invalid plan; 128 plus the signal's number when told to stop (143 for SIGTERM), with what was measured
+reported. An invalid plan is reported for those cells whose hashes can be read from it, and else by an empty report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+from inferbench_runner.backends import open_backend
+from inferbench_runner.contract import PLAN_VARIABLE, CellFailed, CompactReport, FailureReason, Phase
+from inferbench_runner.outlet import Outlet, say
+from inferbench_runner.planfile import PlanError, parse_plan, plan_text
+from inferbench_runner.report import MESSAGE_CHARACTERS
+from inferbench_runner.run import OpenBackend, Run
+from inferbench_runner.words import one_line
+
+DELIVERED: Final = 0
+INTERNAL: Final = 1
+INVALID_PLAN: Final = 2
+
+
+def main(arguments: Sequence[str] | None = None, open_backend: OpenBackend = open_backend) -> int:
+    """Measure what the plan asks for and return the exit code."""
+    parser = argparse.ArgumentParser(prog="inferbench_runner", description="Measure one model on one device.")
+    parser.add_argument("--plan", type=Path, help=f"file with the plan's JSON; the default is {PLAN_VARIABLE}")
+    options = parser.parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
+    outlet = Outlet.from_environment(os.environ)
+    try:
+        plan = parse_plan(plan_text(options.plan, os.environ))
+    except PlanError as error:
+        return _refuse(error, outlet)
+    try:
+        Run(plan, outlet, open_backend).carry_out()
+    except Exception:  # noqa: BLE001  # the outermost frame: everything else has a typed reason
+        traceback.print_exc()
+        return INTERNAL
+    return DELIVERED
+
+
+def _refuse(error: PlanError, outlet: Outlet) -> int:
+    for sentence in error.sentences:
+        say(sentence)
+    message = one_line(str(error), MESSAGE_CHARACTERS)
+    outlet.publish(
+        CompactReport(
+            failed=tuple(
+                CellFailed(cell=cell, phase=Phase.PROBE, reason=FailureReason.INVALID_PLAN, message=message)
+                for cell in error.cells
+            )
+        )
+    )
+    return INVALID_PLAN
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    """Leave by way of the frames' own clean-up, which delivers the report; a second signal must not cut that short."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Back ends: the only modules that import torch, transformers or a device's libraries, once they are needed."""
+
+from __future__ import annotations
+
+import os
+
+from inferbench_runner.backends.base import Backend
+from inferbench_runner.backends.environment import prepare_environment
+from inferbench_runner.contract import AcceleratorKind, Execution, Plan, Precision
+from inferbench_runner.errors import (
+    DeviceNotFoundError,
+    ExecutionUnsupportedError,
+    MissingDependencyError,
+    PrecisionUnsupportedError,
+)
+from inferbench_runner.probe import Host
+
+CPU_PRECISIONS = (Precision.FP32, Precision.BF16)
+"""TF32 doesn't exist on CPUs and half precision is mostly emulated there; bfloat16 has kernels for x86-64 and Arm."""
+
+
+def open_backend(plan: Plan, host: Host) -> Backend:
+    """Return the back end for the plan's device, or raise the `RunnerError` that says why there is none.
+
+    What can be refused without the heavy libraries is refused before they are imported.
+    """
+    kind = plan.device.kind
+    if kind is not AcceleratorKind.CPU:
+        raise DeviceNotFoundError(kind)
+    if plan.precision not in CPU_PRECISIONS:
+        raise PrecisionUnsupportedError(plan.precision, kind, list(CPU_PRECISIONS))
+    if plan.device.execution not in {None, Execution.EAGER}:
+        raise ExecutionUnsupportedError(plan.device.execution, kind, [Execution.EAGER])
+    prepare_environment(os.environ)
+    try:
+        from inferbench_runner.backends.cpu import CPUBackend  # noqa: PLC0415  # imports torch and transformers
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(error.name, "torch") from error
+    return CPUBackend.prepare(plan, host)

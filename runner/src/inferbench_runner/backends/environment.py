@@ -1,0 +1,22 @@
+"""Switches of the model libraries that act only when they are set before the first import."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Final
+
+DEFAULTS: Final = {
+    # Progress bars and hints would drown the runner's own lines; a failure reaches us as an exception anyway.
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    # Neither a background thread nor the network may work while a latency is measured.
+    "DISABLE_SAFETENSORS_CONVERSION": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+
+
+def prepare_environment(environment: MutableMapping[str, str]) -> None:
+    """Set each switch that the user has not set."""
+    for name, value in DEFAULTS.items():
+        environment.setdefault(name, value)

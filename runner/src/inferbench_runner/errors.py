@@ -1,0 +1,200 @@
+"""The runner's failures: one class per reason, each of which builds its own sentence from facts.
+
+The first line of each docstring says whether the same plan could succeed in a new pod; `FailureReason.retryable` holds
+the same knowledge for the operator, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from inferbench_runner.contract import Execution, FailureReason, Phase, Precision, Weights
+from inferbench_runner.words import listed
+
+
+class RunnerError(Exception):
+    """Base of all failures that have a reason of their own."""
+
+    reason: ClassVar[FailureReason] = FailureReason.INTERNAL_ERROR
+
+
+class InvalidPlanError(RunnerError):
+    """Retry: no. The plan contradicts itself or the model."""
+
+    reason = FailureReason.INVALID_PLAN
+
+    def __init__(self, field: str, problem: str, way_out: str) -> None:
+        """Name the plan's field, what is wrong with it and what to write instead."""
+        super().__init__(f"{field}: {problem}; {way_out}.")
+
+
+class MissingDependencyError(RunnerError):
+    """Retry: no. A library that the back end needs is not installed."""
+
+    reason = FailureReason.MISSING_DEPENDENCY
+
+    def __init__(self, module: str | None, extra: str) -> None:
+        """Name the module that could not be imported and the extra that brings it."""
+        super().__init__(
+            f"Python module {module} is missing; install it with pip install 'inferbench-operator[{extra}]'."
+        )
+
+
+class DeviceNotFoundError(RunnerError):
+    """Retry: yes. Another node may offer the device."""
+
+    reason = FailureReason.DEVICE_NOT_FOUND
+
+    def __init__(self, kind: str) -> None:
+        """Name the kind of device that nothing here can drive."""
+        super().__init__(
+            f"device.kind: this runner image has no back end for {kind}; "
+            "set runner.image to one that has, or measure on CPU."
+        )
+
+
+class PrecisionUnsupportedError(RunnerError):
+    """Retry: no. The device has no arithmetic of this format."""
+
+    reason = FailureReason.PRECISION_UNSUPPORTED
+
+    def __init__(self, precision: Precision, kind: str, supported: list[Precision]) -> None:
+        """Name the precision and those that the device has."""
+        super().__init__(f"precision: {kind} has no {precision}; use {listed([str(known) for known in supported])}.")
+
+
+class ExecutionUnsupportedError(RunnerError):
+    """Retry: no. The back end can't execute a graph in this way."""
+
+    reason = FailureReason.EXECUTION_UNSUPPORTED
+
+    def __init__(self, execution: Execution, kind: str, supported: list[Execution]) -> None:
+        """Name the execution and those that the back end has."""
+        super().__init__(
+            f"device.execution: {kind} has no {execution}; "
+            f"use {listed([str(known) for known in supported])}, or leave it out."
+        )
+
+
+class ModelNotFoundError(RunnerError):
+    """Retry: no. No such model, revision or directory."""
+
+    reason = FailureReason.MODEL_NOT_FOUND
+
+
+class ModelAccessDeniedError(RunnerError):
+    """Retry: no. The hub refuses the model to this account."""
+
+    reason = FailureReason.MODEL_ACCESS_DENIED
+
+    def __init__(self, model: str) -> None:
+        """Name the model, and how to get in."""
+        super().__init__(
+            f"model.id: the hub denies access to {model}; "
+            "accept its terms there and give the pod a valid token in HF_TOKEN."
+        )
+
+
+class FetchFailedError(RunnerError):
+    """Retry: yes. The network or the hub failed, not the request."""
+
+    reason = FailureReason.FETCH_FAILED
+
+    def __init__(self, model: str, cause: BaseException) -> None:
+        """Name the model and quote what the download ended with."""
+        super().__init__(
+            f"model.id: {model} could not be downloaded; check the pod's network, proxy and disk, or use a path: "
+            f"{type(cause).__name__}: {cause}"
+        )
+
+
+class ModelUnsupportedError(RunnerError):
+    """Retry: no. The model is not one that this runner can feed or load."""
+
+    reason = FailureReason.MODEL_UNSUPPORTED
+
+
+class TaskUnsupportedError(RunnerError):
+    """Retry: no. The model's architecture has no head for the task."""
+
+    reason = FailureReason.TASK_UNSUPPORTED
+
+    def __init__(self, task: str, architecture: str, supported: list[str]) -> None:
+        """Name the task, the architecture and the tasks that it has."""
+        has = f"it has {listed(supported, 'and')}" if supported else "it has none that this runner can measure"
+        super().__init__(f"model.task: {architecture} models have no {task}; {has}.")
+
+
+class InvalidModelConfigError(RunnerError):
+    """Retry: no. An override of the model's configuration makes no sense."""
+
+    reason = FailureReason.INVALID_MODEL_CONFIG
+
+
+class SequenceTooLongError(RunnerError):
+    """Retry: no. The model has fewer positions than the shape has tokens."""
+
+    reason = FailureReason.SEQUENCE_TOO_LONG
+
+    def __init__(self, length: int, maximum: int) -> None:
+        """Name both lengths, in tokens."""
+        super().__init__(
+            f"sequenceLength: {length} exceeds the model's maximum of {maximum} tokens; use at most {maximum}."
+        )
+
+
+class OutOfMemoryError(RunnerError):
+    """Retry: yes. Another node, or the same one later, may have more memory."""
+
+    reason = FailureReason.OUT_OF_MEMORY
+
+    def __init__(self) -> None:
+        """Say what to change."""
+        super().__init__("The memory ran out; raise runner.resources.limits.memory, or use a smaller batch or length.")
+
+
+class NumericMismatchError(RunnerError):
+    """Retry: no. The output is not one that this model can have."""
+
+    reason = FailureReason.NUMERIC_MISMATCH
+
+
+class PhaseFailedError(Exception):
+    """What went wrong in one phase; the cause says whether to retry."""
+
+    def __init__(self, phase: Phase, cause: Exception) -> None:
+        """Pair the phase with the failure, whoever raised it."""
+        self.phase = phase
+        self.cause = cause
+        super().__init__(f"{phase}: {cause}")
+
+    @property
+    def reason(self) -> FailureReason:
+        """The closed-list reason: internal for any exception that is not one of ours."""
+        match self.cause:
+            case RunnerError() as error:
+                return error.reason
+            case MemoryError():
+                return FailureReason.OUT_OF_MEMORY
+            case _:
+                return FailureReason.INTERNAL_ERROR
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong and what to change."""
+        match self.cause:
+            case RunnerError() as error:
+                return str(error)
+            case MemoryError():
+                return str(OutOfMemoryError())
+            case error:
+                return (
+                    f"Unexpected {type(error).__name__} in phase {self.phase}; the pod's log has the traceback: {error}"
+                )
+
+
+def random_only(weights: Weights) -> InvalidPlanError:
+    """Return the failure of a configuration override that would be silently ignored."""
+    return InvalidPlanError(
+        "model.config", f"overrides have no effect with {weights} weights", "leave them out, or set weights: Random"
+    )

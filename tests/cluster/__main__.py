@@ -1,0 +1,38 @@
+"""The embedded cluster from the command line: `python -m cluster build|demo|bench`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cluster.binary import find_or_build
+from cluster.demo import demo
+from cluster.errors import ClusterError
+
+
+def main() -> int:
+    """Do what the command line asks for and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m cluster", description="The embedded Kubernetes control plane.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="find the control plane's program, or build it, and print its path")
+    show = commands.add_parser("demo", help="run the quick start")
+    show.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C")
+    show.add_argument("--cluster", choices=["embedded", "current"], default="embedded", help="where to run it")
+    arguments = parser.parse_args()
+    if arguments.command == "demo":
+        return demo(keep=arguments.keep, current=arguments.cluster == "current")
+    return _build()
+
+
+def _build() -> int:
+    try:
+        path = find_or_build()
+    except ClusterError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

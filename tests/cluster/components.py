@@ -1,0 +1,151 @@
+"""The four programs of the control plane as data: how each is started and how one sees that it is ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cluster.certificates import Certificates
+from cluster.credentials import Tokens, write_kubeconfig
+from cluster.ports import free_ports
+
+ETCD: Final = "etcd"
+API_SERVER: Final = "kube-apiserver"
+CONTROLLER_MANAGER: Final = "kube-controller-manager"
+SCHEDULER: Final = "kube-scheduler"
+
+# What makes no sense without a cloud; all other controllers run.
+_NO_CLOUD = "*,-node-ipam-controller,-node-route-controller,-cloud-node-lifecycle-controller"
+# The defaults are meant to protect large clusters; here they would only slow the tests down.
+_CLIENT_SPEED = ("--kube-api-qps=500", "--kube-api-burst=1000")
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One program of the control plane."""
+
+    name: str
+    arguments: tuple[str, ...]
+    port: int
+    ready_path: str
+    needs_client_certificate: bool = False
+    """Whether the readiness check has to show the client's certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things are: the folder of one control plane, its ports and its keys."""
+
+    folder: Path
+    certificates: Certificates
+    tokens: Tokens
+    etcd_port: int
+    etcd_peer_port: int
+    api_port: int
+    controller_port: int
+    scheduler_port: int
+
+    @classmethod
+    def create(cls, folder: Path, certificates: Certificates) -> Layout:
+        """Choose free ports and new tokens."""
+        return cls(folder, certificates, Tokens(), *free_ports(5))
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return f"https://127.0.0.1:{self.api_port}"
+
+
+def components(layout: Layout) -> tuple[Component, ...]:
+    """All components, in the order in which they have to be started."""
+    return (_etcd(layout), _api_server(layout), _controller_manager(layout), _scheduler(layout))
+
+
+def _etcd(layout: Layout) -> Component:
+    files = layout.certificates
+    url, peer = f"https://127.0.0.1:{layout.etcd_port}", f"http://127.0.0.1:{layout.etcd_peer_port}"
+    arguments = (
+        f"--data-dir={layout.folder / 'etcd'}",
+        f"--listen-client-urls={url}",
+        f"--advertise-client-urls={url}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        # Without a client's certificate, any user of this machine could write to it, and so start pods as us.
+        "--client-cert-auth",
+        f"--trusted-ca-file={files.authority}",
+        f"--cert-file={files.server}",
+        f"--key-file={files.server_key}",
+        "--unsafe-no-fsync",  # the data is thrown away in the end
+        "--log-level=warn",
+    )
+    return Component(ETCD, arguments, layout.etcd_port, "/health", needs_client_certificate=True)
+
+
+def _api_server(layout: Layout) -> Component:
+    files = layout.certificates
+    tokens = layout.folder / "tokens.csv"
+    tokens.touch(mode=0o600)
+    tokens.write_text(layout.tokens.csv(), encoding="utf-8")
+    arguments = (
+        f"--etcd-servers=https://127.0.0.1:{layout.etcd_port}",
+        f"--etcd-cafile={files.authority}",
+        f"--etcd-certfile={files.client}",
+        f"--etcd-keyfile={files.client_key}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={layout.api_port}",
+        # An Endpoints object may not name a loopback address, and no pod here uses the service "kubernetes".
+        "--endpoint-reconciler-type=none",
+        f"--tls-cert-file={files.server}",
+        f"--tls-private-key-file={files.server_key}",
+        f"--token-auth-file={tokens}",
+        "--authorization-mode=RBAC",
+        f"--service-account-issuer=https://127.0.0.1:{layout.api_port}",
+        f"--service-account-key-file={files.token_key}",
+        f"--service-account-signing-key-file={files.token_key}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        # For pods/log, answered by the node agent.
+        f"--kubelet-certificate-authority={files.authority}",
+        f"--kubelet-client-certificate={files.client}",
+        f"--kubelet-client-key={files.client_key}",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--profiling=false",
+    )
+    return Component(API_SERVER, arguments, layout.api_port, "/readyz")
+
+
+def _controller_manager(layout: Layout) -> Component:
+    files = layout.certificates
+    arguments = (
+        *_client_flags(layout, CONTROLLER_MANAGER, layout.tokens.controller_manager, layout.controller_port),
+        f"--controllers={_NO_CLOUD}",
+        "--use-service-account-credentials",
+        f"--service-account-private-key-file={files.token_key}",
+        f"--root-ca-file={files.authority}",
+        "--concurrent-job-syncs=10",
+    )
+    return Component(CONTROLLER_MANAGER, arguments, layout.controller_port, "/healthz")
+
+
+def _scheduler(layout: Layout) -> Component:
+    arguments = _client_flags(layout, SCHEDULER, layout.tokens.scheduler, layout.scheduler_port)
+    return Component(SCHEDULER, arguments, layout.scheduler_port, "/healthz")
+
+
+def _client_flags(layout: Layout, name: str, token: str, port: int) -> tuple[str, ...]:
+    files = layout.certificates
+    kubeconfig = write_kubeconfig(layout.folder / f"{name}.kubeconfig", layout.server, files.authority, token)
+    return (
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--tls-cert-file={files.server}",
+        f"--tls-private-key-file={files.server_key}",
+        "--leader-elect=false",
+        "--profiling=false",
+        *_CLIENT_SPEED,
+    )

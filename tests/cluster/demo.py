@@ -1,0 +1,152 @@
+"""`make demo`: the quick start from nothing to p95, on an embedded cluster or on the current one of your kubeconfig."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from cluster.controlplane import ControlPlane
+from cluster.errors import ClusterError
+from cluster.kubectl import find_kubectl, run_kubectl
+from cluster.node_agent import NodeAgent
+from cluster.nodes import cpu_node
+from cluster.operator_process import CRDS, REPOSITORY, ROLES, SERVICE_ACCOUNT, OperatorProcess
+
+Kubectl = Callable[..., str]
+
+QUICKSTART: Final = REPOSITORY / "crds" / "examples" / "quickstart.yaml"
+NAME: Final = "quickstart"
+_LOOK_SECONDS: Final = 0.5
+_LONGEST_SECONDS: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A cluster on which the operator runs."""
+
+    kubectl: Kubectl
+    operator: OperatorProcess
+    kubeconfig: Path | None
+    """The embedded cluster's, for an administrator; None for the current cluster."""
+
+
+def demo(*, keep: bool, current: bool) -> int:
+    """Run the quick start and print what it yields; return the exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with _current_cluster() if current else _embedded_cluster() as stage:
+            say(f"Applying {QUICKSTART.relative_to(REPOSITORY)}.")
+            stage.kubectl("apply", f"--filename={QUICKSTART}")
+            succeeded = _watch(stage)
+            _show(stage)
+            if keep:
+                _leave_running(stage)
+            return 0 if succeeded else 1
+    except ClusterError as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        say("Stopped and cleaned up.")
+        return 130
+
+
+def say(sentence: str) -> None:
+    """Print a line, at once."""
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def _embedded_cluster() -> Iterator[Stage]:
+    say("Starting etcd, kube-apiserver, kube-controller-manager and kube-scheduler (about five seconds).")
+    with ControlPlane(manifests=CRDS, progress=say) as control_plane, NodeAgent(control_plane) as agent:
+        agent.add_node(cpu_node("local", cpu=str(os.cpu_count() or 1)))
+        say("Starting the operator under its own service account.")
+        control_plane.kubectl("apply", f"--filename={ROLES}")
+        kubeconfig = control_plane.kubeconfig_for(SERVICE_ACCOUNT)
+        with OperatorProcess(kubeconfig, control_plane.folder / "operator.log") as operator:
+            yield Stage(control_plane.kubectl, operator, control_plane.kubeconfig)
+
+
+@contextmanager
+def _current_cluster() -> Iterator[Stage]:
+    """Use the cluster of the current kubeconfig; what was not there before is removed afterwards."""
+    kubectl = _current_kubectl
+    say(f"Using the cluster of the current context: {kubectl('config', 'current-context').strip()}.")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inferbench-demo-")))
+        for manifest in (*CRDS, ROLES):
+            known = kubectl("get", f"--filename={manifest}", "--ignore-not-found", "--output=name").strip()
+            if not known:
+                stack.callback(kubectl, "delete", f"--filename={manifest}", "--ignore-not-found", "--wait=false")
+            kubectl("apply", "--server-side", f"--filename={manifest}")
+        kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
+        kubeconfig = _for_operator(folder / "operator.kubeconfig", kubectl)
+        operator = stack.enter_context(OperatorProcess(kubeconfig, folder / "operator.log"))
+        stack.callback(kubectl, "delete", f"--filename={QUICKSTART}", "--ignore-not-found", "--wait=true")
+        yield Stage(kubectl, operator, None)
+
+
+def _current_kubectl(*arguments: str, stdin: str | None = None) -> str:
+    return run_kubectl(None, *arguments, stdin=stdin)
+
+
+def _for_operator(path: Path, kubectl: Kubectl) -> Path:
+    """Write the current context's kubeconfig with the operator's service account in the place of its user."""
+    namespace, name = SERVICE_ACCOUNT.split("/")
+    config = json.loads(kubectl("config", "view", "--minify", "--raw", "--flatten", "--output=json"))
+    token = kubectl("create", "token", name, f"--namespace={namespace}", "--duration=2h").strip()
+    config["users"] = [{"name": config["contexts"][0]["context"]["user"], "user": {"token": token}}]
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+def _watch(stage: Stage) -> bool:
+    """Print every change until the run is over; return whether it succeeded."""
+    began, seen = time.monotonic(), ""
+    while time.monotonic() - began < _LONGEST_SECONDS:
+        status: dict[str, Any] = json.loads(stage.kubectl("get", "ib", NAME, "--output=json"))["status"]
+        conditions: dict[str, dict[str, str]] = {found["type"]: found for found in status.get("conditions", [])}
+        ready = conditions.get("Ready", {"status": "Unknown", "reason": "Waiting", "message": "for the operator."})
+        line = f"{ready['reason']}: {ready['message']}"
+        if line != seen:
+            say(f"{time.monotonic() - began:6.1f} s  {line}")
+            seen = line
+        if status.get("run", {}).get("completionTime") or "Stalled" in conditions:
+            return ready["status"] == "True"
+        time.sleep(_LOOK_SECONDS)
+    say(f"Not finished after {_LONGEST_SECONDS:.0f} s; the end of the operator's log:")
+    say("\n".join(stage.operator.log.read_text().splitlines()[-20:]))
+    return False
+
+
+def _show(stage: Stage) -> None:
+    for command in (("get", "ib", NAME), ("get", "ibr", f"--selector=inferbench.dev/benchmark={NAME}")):
+        say(f"\n$ kubectl {' '.join(command)}")
+        say(stage.kubectl(*command).rstrip())
+    say(f"\n$ curl --silent http://127.0.0.1:{stage.operator.metrics_port}/metrics | grep 'quantile=\"0.95\"'")
+    say("\n".join(line for line in stage.operator.metrics().splitlines() if 'quantile="0.95"' in line))
+
+
+def _leave_running(stage: Stage) -> None:
+    say("\nLeft running until you press Ctrl-C. In another terminal:")
+    if stage.kubeconfig:
+        say(f"  export KUBECONFIG={stage.kubeconfig}")
+    say(f"  {find_kubectl()} get ib,ibr,jobs,pods")
+    while True:
+        signal.pause()
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,97 @@
+"""Containers of a pod on a simulated node: no process, only the states of a scripted outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from cluster.outcomes import Exits, Interrupted, Outcome, Stuck, Text, text_for
+from cluster.pods import Pod
+from cluster.states import Interruption, Running, Terminated, Waiting, never_started, now
+from cluster.termination import KILLED, MESSAGE_BYTES
+from cluster.workload import Publish, States
+
+
+class SimulatedPod:
+    """Plays one outcome, alike for all containers of the pod."""
+
+    def __init__(self, pod: Pod, folder: Path, outcome: Outcome) -> None:
+        """Take what is needed; nothing is played yet."""
+        self.interruption: Interruption | None = None
+        self._pod = pod
+        self._folder = folder
+        self._outcome = outcome
+        self._ended = asyncio.Event()
+        self._killed_for: str | None = None
+
+    async def run(self, publish: Publish) -> States:
+        """Play to the end."""
+        match self._outcome:
+            case Stuck():
+                return await self._stay(self._outcome, publish)
+            case Exits() | Interrupted():
+                return await self._play(self._outcome, publish)
+
+    def stop(self, grace_seconds: float) -> None:
+        """End the play now; a scripted container never needs its grace."""
+        del grace_seconds
+        self._ended.set()
+
+    def kill(self, container: str | None, reason: str) -> None:
+        """End the play with exit code 137; all containers end together."""
+        del container
+        self._killed_for = reason
+        self._ended.set()
+
+    def log(self, container: str) -> Path:
+        """File with the scripted log."""
+        return self._folder / f"{container}.log"
+
+    async def _stay(self, outcome: Stuck, publish: Publish) -> States:
+        for state in outcome.states:
+            waiting = (
+                Waiting(state.reason, state.message.replace("{image}", container.image))
+                for container in self._pod.containers
+            )
+            await publish(tuple(waiting))
+            if await self._ended_within(outcome.every):
+                break
+        await self._ended.wait()
+        return self._for_all(never_started())
+
+    async def _play(self, outcome: Exits | Interrupted, publish: Publish) -> States:
+        if await self._ended_within(outcome.start_delay):
+            return self._for_all(never_started())
+        started = now()
+        for container in self._pod.containers:
+            self.log(container.name).write_text(text_for(outcome.log, self._pod), encoding="utf-8")
+        await publish(self._for_all(Running(started)))
+        stopped = await self._ended_within(outcome.run_seconds)
+        code, reason, text = self._end(outcome, stopped=stopped)
+        # Cut as the kubelet cuts the file: its end stays.
+        kept = text_for(text, self._pod).encode()[-MESSAGE_BYTES:].decode(errors="replace")
+        return self._for_all(Terminated(code, reason, kept, started, now()))
+
+    def _end(self, outcome: Exits | Interrupted, *, stopped: bool) -> tuple[int, str, Text]:
+        if self._killed_for is not None:
+            return KILLED, self._killed_for, ""
+        if isinstance(outcome, Interrupted):
+            if not stopped:
+                self.interruption = outcome.interruption
+            return KILLED, "Error", outcome.message
+        code, text = (
+            (outcome.stopped_exit_code, outcome.stopped_message) if stopped else (outcome.exit_code, outcome.message)
+        )
+        reason = None if stopped else outcome.reason
+        return code, reason or ("Error" if code else "Completed"), text
+
+    def _for_all(self, state: Waiting | Running | Terminated) -> States:
+        return tuple(state for _ in self._pod.containers)
+
+    async def _ended_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(None if seconds == float("inf") else seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True

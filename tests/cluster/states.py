@@ -1,0 +1,178 @@
+"""The state of a pod on a node, and the status that a kubelet makes of it.
+
+Shapes, reason words and sentences are those of kubelet 1.36 with containerd, which never fills a terminated
+container's `signal`: a killed one shows only in its exit code, 128 + the signal's number.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.pods import Container, Pod
+
+Status = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A container that was not started yet."""
+
+    reason: str = "ContainerCreating"
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A running container."""
+
+    started: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated:
+    """A container that has ended."""
+
+    exit_code: int
+    reason: str
+    message: str
+    started: dt.datetime
+    finished: dt.datetime
+
+
+ContainerState = Waiting | Running | Terminated
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """Why the node itself ended a pod."""
+
+    reason: str
+    message: str
+    disruption: bool = False
+    """Whether the pod gets the condition DisruptionTarget."""
+
+
+DEADLINE_EXCEEDED = Interruption("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+
+
+def evicted(resource: str = "memory") -> Interruption:
+    """The kubelet's eviction of a pod, on a node that runs out of a resource."""
+    message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 52Mi. "
+    return Interruption("Evicted", message, disruption=True)
+
+
+def never_started() -> Terminated:
+    """What a kubelet says of a container that was not started before its pod ended."""
+    text = "The container could not be located when the pod was terminated"
+    return Terminated(137, "ContainerStatusUnknown", text, now(), now())
+
+
+def now() -> dt.datetime:
+    """The present time as the API server keeps it, in whole seconds."""
+    return dt.datetime.now(dt.UTC).replace(microsecond=0)
+
+
+def pod_status(
+    pod: Pod, states: tuple[ContainerState, ...], *, started: dt.datetime, interruption: Interruption | None = None
+) -> Status:
+    """The status that a kubelet writes; `states` are in the order of the pod's containers."""
+    phase = "Failed" if interruption else _phase(states)
+    status: Status = {
+        "phase": phase,
+        "observedGeneration": pod.generation,
+        "startTime": timestamp(started),
+        "conditions": _conditions(pod, states, phase, interruption),
+        "containerStatuses": [
+            _container_status(pod, container, state) for container, state in zip(pod.containers, states, strict=True)
+        ],
+        "hostIP": "127.0.0.1",
+        "hostIPs": [{"ip": "127.0.0.1"}],
+    }
+    if not all(isinstance(state, Waiting) for state in states):
+        status |= {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
+    if interruption:
+        status |= {"reason": interruption.reason, "message": interruption.message}
+    return status
+
+
+def timestamp(time: dt.datetime) -> str:
+    """A time as the API server writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _phase(states: tuple[ContainerState, ...]) -> str:
+    ended = [state for state in states if isinstance(state, Terminated)]
+    if len(ended) == len(states):
+        return "Failed" if any(state.exit_code for state in ended) else "Succeeded"
+    return "Pending" if any(isinstance(state, Waiting) for state in states) else "Running"
+
+
+def _conditions(
+    pod: Pod, states: tuple[ContainerState, ...], phase: str, interruption: Interruption | None
+) -> list[dict[str, Any]]:
+    # Other conditions, such as the scheduler's PodScheduled, stay: the patch merges by type.
+    running = all(isinstance(state, Running) for state in states)
+    reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
+    unready = [
+        container.name
+        for container, state in zip(pod.containers, states, strict=True)
+        if not isinstance(state, Running)
+    ]
+    message = "" if phase in {"Succeeded", "Failed"} else f"containers with unready status: [{' '.join(unready)}]"
+    readiness = (running, "" if running else reason, "" if running else message)
+    rows = {
+        "PodReadyToStartContainers": (phase in {"Pending", "Running"}, "", ""),
+        "Initialized": (True, "PodCompleted" if phase == "Succeeded" else "", ""),
+        "Ready": readiness,
+        "ContainersReady": readiness,
+    }
+    if interruption and interruption.disruption:
+        rows["DisruptionTarget"] = (True, "TerminationByKubelet", interruption.message)
+    return [
+        {
+            "type": kind,
+            "status": str(value),
+            "reason": why or None,
+            "message": words or None,
+            "lastTransitionTime": timestamp(now()),
+            "observedGeneration": pod.generation,
+        }
+        for kind, (value, why, words) in rows.items()
+    ]
+
+
+def _container_status(pod: Pod, container: Container, state: ContainerState) -> Status:
+    status: Status = {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": isinstance(state, Running),
+        "started": isinstance(state, Running),
+        "restartCount": 0,
+    }
+    if not isinstance(state, Waiting):
+        status["containerID"] = container_id(pod, container)
+        status["imageID"] = f"{container.image}@sha256:{hashlib.sha256(container.image.encode()).hexdigest()}"
+    match state:
+        case Waiting(reason, message):
+            status["state"] = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
+        case Running(started):
+            status["state"] = {"running": {"startedAt": timestamp(started)}}
+        case Terminated():
+            terminated = {
+                "exitCode": state.exit_code,
+                "reason": state.reason,
+                "startedAt": timestamp(state.started),
+                "finishedAt": timestamp(state.finished),
+                "containerID": status["containerID"],
+            }
+            status["state"] = {"terminated": terminated | ({"message": state.message} if state.message else {})}
+    return status
+
+
+def container_id(pod: Pod, container: Container) -> str:
+    """An id for the container of this pod; no container is started twice, so it needs no count."""
+    return f"containerd://{hashlib.sha256(f'{pod.uid}/{container.name}'.encode()).hexdigest()}"

@@ -1,0 +1,95 @@
+"""Limits of the machine, read from made-up file trees."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from inferbench_runner.probe import Host, probe_host
+from test_runner.builders import host
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    """Write files below the root."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "cpu_limit", "memory_limit"),
+    [
+        pytest.param({}, None, None, id="nothing is readable"),
+        pytest.param(
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/cpu.max": "150000 100000\n",
+                "sys/fs/cgroup/memory.max": "1073741824\n",
+            },
+            1500,
+            2**30,
+            id="version 2 in a container",
+        ),
+        pytest.param(
+            {
+                "proc/self/cgroup": "0::/outer/inner\n",
+                "sys/fs/cgroup/outer/inner/cpu.max": "max 100000\n",
+                "sys/fs/cgroup/outer/cpu.max": "50000 100000\n",
+                "sys/fs/cgroup/outer/memory.max": "max\n",
+            },
+            500,
+            None,
+            id="version 2, where an outer group has the limit",
+        ),
+        pytest.param(
+            {
+                "proc/self/cgroup": "4:memory:/pod\n1:cpu,cpuacct:/pod\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+                "sys/fs/cgroup/memory/pod/memory.limit_in_bytes": "4096",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+            },
+            2000,
+            4096,
+            id="version 1",
+        ),
+        pytest.param(
+            {
+                "proc/self/cgroup": "1:cpu:/../..\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+            },
+            None,
+            None,
+            id="version 1 without a limit, with a path outside",
+        ),
+    ],
+)
+def test_limits(tmp_path: Path, files: dict[str, str], cpu_limit: int | None, memory_limit: int | None) -> None:
+    """The tightest limit of all groups around the process counts."""
+    found = probe_host(tree(tmp_path, files))
+    assert (found.cpu_limit_millis, found.memory_limit_bytes) == (cpu_limit, memory_limit)
+    assert found.affinity == tuple(sorted(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(
+    ("processors", "limit", "threads"),
+    [(4, None, 4), (4, 2500, 2), (4, 500, 1), (2, 8000, 2)],
+)
+def test_threads(processors: int, limit: int | None, threads: int) -> None:
+    """Threads are the processors that may run at once without throttling, and at least one."""
+    fields = vars(host()) | {"affinity": tuple(range(processors)), "cpu_limit_millis": limit}
+    assert Host(**fields).threads == threads
+
+
+def test_the_cpu_is_named(tmp_path: Path) -> None:
+    """Model and matrix flags are those of the first processor."""
+    text = (
+        "processor\t: 0\nmodel name\t: Fast One\nflags\t\t: fpu avx2 amx_bf16\n\nprocessor\t: 1\nmodel name\t: Other\n"
+    )
+    found = probe_host(tree(tmp_path, {"proc/cpuinfo": text}))
+    assert (found.cpu_model, found.cpu_flags) == ("Fast One", ("avx2", "amx_bf16"))
