@@ -118,9 +118,7 @@ def _decide_run(
         # Nothing else before they are stored; the next look, at once, finds them and goes on from there.
         return Decision(results=new_results, look_again_at=now)
     entries = {cell.hash: _entry(situation, cell) for cell in situation.cells}
-    wanted = _new_jobs(situation, entries, settings)
-    refused = [job for job in wanted if job["metadata"]["name"] in observed.refusals]
-    entries |= _refused_entries(refused, entries, observed.refusals)
+    entries |= _refused(situation, entries, observed.refusals)
     status = _status(situation, list(entries.values()), now)
     overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
     deadlines = [judgement.look_again_at for judgement in situation.judgements if judgement.look_again_at]
@@ -141,7 +139,7 @@ def _decide_run(
         status=status,
         urgent=_urgent(benchmark.status, status),
         events=events.between(benchmark.status, status),
-        create_jobs=tuple(job for job in wanted if job not in refused),
+        create_jobs=_new_jobs(situation, entries, settings),
         delete_jobs=tuple(attempt for attempt in (*foreign, *overdue) if not attempt.deleting),
         delete_results=stale_results,
         look_again_at=min(deadlines, default=None),
@@ -280,16 +278,18 @@ def _retry_or_fail(situation: _Situation, cell: Cell, attempts: int, failure: Fa
     )
 
 
-def _refused_entries(
-    refused: Iterable[Manifest], entries: Mapping[str, CellStatus], refusals: Mapping[str, str]
+def _refused(
+    situation: _Situation, entries: Mapping[str, CellStatus], refusals: Mapping[str, str]
 ) -> dict[str, CellStatus]:
-    """Return failed entries for the cells of Jobs that the API server does not take."""
+    """Return failed entries for the cells whose next Job the API server has refused."""
     failed: dict[str, CellStatus] = {}
-    for job in refused:
-        why = f"The API server refuses the Job; correct spec.runner: {refusals[job['metadata']['name']]}"
-        update = {"state": CellState.FAILED, "reason": Reason.JOB_REFUSED.value, "message": why[:_MESSAGE_LENGTH]}
-        for cell in job["metadata"]["annotations"][names.ANNOTATION_CELLS].split(","):
-            failed[cell] = entries[cell].model_copy(update=update)
+    for plan in group(situation.cells) if refusals else ():
+        missing = _missing(plan, entries)
+        refusal = refusals.get(_next_job_name(situation, plan, entries))
+        if missing and refusal:
+            why = f"The API server refuses the Job; correct spec.runner: {refusal}"[:_MESSAGE_LENGTH]
+            update = {"state": CellState.FAILED, "reason": Reason.JOB_REFUSED.value, "message": why}
+            failed |= {cell.hash: entries[cell.hash].model_copy(update=update) for cell in missing}
     return failed
 
 
@@ -302,22 +302,26 @@ def _new_jobs(situation: _Situation, entries: Mapping[str, CellStatus], settings
     free = situation.spec.execution.max_parallel_jobs - len(active)
     wanted: list[Manifest] = []
     for plan in group(situation.cells):
-        missing = [cell for cell in plan.cells if entries[cell.hash].state is CellState.PENDING]
+        missing = _missing(plan, entries)
         if missing and plan.hash not in active and len(wanted) < free:
-            wanted.append(_job(situation, plan, missing, entries, settings))
+            placement = situation.placements[missing[0].accelerator.name]
+            number = _next_attempt(plan, entries)
+            wanted.append(jobs.job(situation.benchmark, situation.run.id, plan, missing, number, placement, settings))
     return tuple(wanted)
 
 
-def _job(
-    situation: _Situation,
-    plan: PlanGroup,
-    missing: Sequence[Cell],
-    entries: Mapping[str, CellStatus],
-    settings: Settings,
-) -> Manifest:
-    number = 1 + max(entries[cell.hash].attempts for cell in plan.cells)
-    placement = situation.placements[missing[0].accelerator.name]
-    return jobs.job(situation.benchmark, situation.run.id, plan, missing, number, placement, settings)
+def _missing(plan: PlanGroup, entries: Mapping[str, CellStatus]) -> list[Cell]:
+    return [cell for cell in plan.cells if entries[cell.hash].state is CellState.PENDING]
+
+
+def _next_attempt(plan: PlanGroup, entries: Mapping[str, CellStatus]) -> int:
+    return 1 + max(entries[cell.hash].attempts for cell in plan.cells)
+
+
+def _next_job_name(situation: _Situation, plan: PlanGroup, entries: Mapping[str, CellStatus]) -> str:
+    attempt = _next_attempt(plan, entries)
+    name = situation.benchmark.name
+    return names.job_name(benchmark=name, run=situation.run.id, plan=plan.hash, attempt=attempt)
 
 
 def _status(situation: _Situation, entries: Sequence[CellStatus], now: datetime) -> BenchmarkStatus:

@@ -42,13 +42,14 @@ class Applier:
         self._refusals: dict[Key, tuple[tuple[str, int], Mapping[str, str]]] = {}
 
     async def apply(self, key: Key, observed: Observed, decision: Decision, now: datetime) -> datetime | None:
-        """Carry the decision out; return when to look again because something was put off."""
+        """Carry the decision out; return when to look again because something was put off or refused."""
         benchmark = observed.benchmark
         for write in decision.results:
             await self._store(benchmark, write)
         put_off = await self._write_status(key, benchmark, decision, now)
         for manifest in decision.create_jobs:
-            await self._create_job(benchmark, manifest)
+            if not await self._create_job(benchmark, manifest):
+                put_off = now
         for attempt in decision.delete_jobs:
             await self._client.delete(JOB, key.namespace, attempt.name, uid=attempt.uid)
             self._cache.remove(JOB, key, attempt.uid)
@@ -70,13 +71,16 @@ class Applier:
         self._status_written.pop(key, None)
         self._refusals.pop(key, None)
 
-    async def _create_job(self, benchmark: Benchmark, manifest: Manifest) -> None:
+    async def _create_job(self, benchmark: Benchmark, manifest: Manifest) -> bool:
+        """Create a Job; return whether the API server took it."""
         try:
             await self._create(JOB, benchmark, manifest)
         except RefusedError as error:
             found = {**self.refusals(benchmark), manifest["metadata"]["name"]: error.detail}
             key = Key(benchmark.namespace, benchmark.name)
             self._refusals[key] = ((benchmark.uid, benchmark.generation), found)
+            return False
+        return True
 
     async def _store(self, benchmark: Benchmark, write: ResultWrite) -> None:
         manifest = write.manifest

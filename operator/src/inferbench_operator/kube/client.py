@@ -32,7 +32,8 @@ Json = dict[str, Any]
 _PAGE: Final = 500
 _TIMEOUT_SECONDS: Final = 30.0
 _LOG_TIMEOUT_SECONDS: Final = 5.0
-_REFUSALS: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
+# Not 403: a role or a quota may be given back without any change of the object.
+_REFUSALS: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
 class Client:

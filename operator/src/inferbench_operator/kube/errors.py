@@ -27,4 +27,4 @@ class ConflictError(KubernetesError):
 
 
 class RefusedError(KubernetesError):
-    """The API server refuses the object or the right to write it; retry only after something was changed."""
+    """The API server refuses the object as it is written; retry only after it was changed."""

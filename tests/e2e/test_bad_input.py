@@ -1,0 +1,161 @@
+"""Bad input of every kind ends in a reason and a sentence: never in a number, a crash, or an endless retry."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cluster.nodes import cpu_node
+from cluster.observing import eventually
+from cluster.outcomes import Exits, Text, measured_report, plan_of
+from cluster.pods import Pod
+from e2e_harness import Harness, benchmark
+from inferbench_runner.contract import CellFailed, CompactReport, FailureReason, Phase
+
+pytestmark = pytest.mark.e2e
+
+
+def _forged(pod: Pod) -> str:
+    """Report good figures, one of them for a cell that was never asked for."""
+    plan = plan_of(pod)
+    assert plan is not None
+    report = json.loads(measured_report(plan).model_dump_json())
+    report["measured"][1]["cell"] = "0123456789"
+    return json.dumps(report)
+
+
+def _impossible(pod: Pod) -> str:
+    """Report a p95 that lies outside its own interval."""
+    plan = plan_of(pod)
+    assert plan is not None
+    report = json.loads(measured_report(plan).model_dump_json())
+    report["measured"][0]["p95HighMicroseconds"] = 1
+    return json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "words"),
+    [
+        pytest.param("\x1b[31m{not json", "ReportInvalid", "no valid report", id="garbage"),
+        pytest.param(
+            '{"measured": ' + "[" * 5000, "ReportInvalid", "no valid report", id="too much, cut at 4096 bytes"
+        ),
+        pytest.param(_forged, "ReportInvalid", "0123456789, which was not in its plan", id="a cell it was not given"),
+        pytest.param(_impossible, "ReportInvalid", "must lie inside its interval", id="figures that can't be"),
+        pytest.param("", "NoReport", "without a report", id="nothing at all"),
+    ],
+)
+def test_a_report_that_cannot_be_believed_yields_no_number(
+    harness: Harness, message: Text, reason: str, words: str
+) -> None:
+    """The cells fail with a typed reason after one retry; there is no result, no figure and no series."""
+    harness.agent.add_node(cpu_node("simulated", local=False))
+    harness.agent.script(Exits(message=message))
+    harness.apply(benchmark("lying"))
+
+    status = harness.wait_until_finished("lying")
+
+    assert [(entry["state"], entry["reason"], entry["attempts"]) for entry in status["results"]] == [
+        ("failed", reason, 2)
+    ] * 2
+    assert all(words in entry["message"] for entry in status["results"])
+    assert "\x1b" not in json.dumps(status)
+    assert harness.list("ibr") == []
+    assert not any("p95Microseconds" in entry for entry in status["results"])
+    series = [line for line in harness.operator.metrics().splitlines() if harness.namespace in line]
+    assert not [line for line in series if line.startswith("inferbench_call_latency")]
+
+
+def test_a_typed_failure_that_no_retry_can_mend_is_not_retried(harness: Harness) -> None:
+    """One attempt, and the runner's own sentence in the status."""
+
+    def report(pod: Pod) -> str:
+        plan = plan_of(pod)
+        assert plan is not None
+        failed = tuple(
+            CellFailed(
+                cell=shape.cell,
+                phase=Phase.FETCH,
+                reason=FailureReason.MODEL_NOT_FOUND,
+                message="The hub has no model of that name; correct model.id.",
+            )
+            for shape in plan.shapes
+        )
+        return CompactReport(failed=failed).model_dump_json()
+
+    harness.agent.add_node(cpu_node("simulated", local=False))
+    harness.agent.script(Exits(message=report))
+    harness.apply(benchmark("nameless"))
+
+    status = harness.wait_until_finished("nameless")
+
+    assert {(entry["reason"], entry["attempts"]) for entry in status["results"]} == {("ModelNotFound", 1)}
+    assert "correct model.id" in harness.condition("nameless", "Ready")["message"]
+
+
+def test_an_unknown_instance_type_is_not_accepted_and_the_nearest_are_named(harness: Harness) -> None:
+    """Accepted=False and Stalled=True, one Event, no Job; a corrected benchmark runs."""
+    wrong = [{"name": "inf2", "instanceTypes": ["inf2.2xlarge"]}]
+    harness.apply(benchmark("typo", accelerators=wrong))
+
+    accepted = eventually("it is judged", lambda: harness.condition("typo", "Accepted"))
+
+    assert (accepted["status"], accepted["reason"]) == ("False", "UnknownInstanceType")
+    assert "inf2.xlarge" in accepted["message"]
+    assert harness.condition("typo", "Stalled")["status"] == "True"
+    assert harness.list("jobs") == []
+    eventually(
+        "there is one Event of it",
+        lambda: [event for event in harness.list("events") if event["reason"] == "UnknownInstanceType"],
+        lambda events: len(events) == 1,
+    )
+
+    harness.agent.add_node(cpu_node("simulated", local=False))
+    harness.apply(benchmark("typo"))
+    harness.wait_until_finished("typo")
+    assert harness.condition("typo", "Accepted")["status"] == "True"
+    assert harness.condition("typo", "Ready")["status"] == "True"
+
+
+def test_a_job_that_the_api_server_refuses_is_told_and_not_tried_for_ever(harness: Harness) -> None:
+    """A runner field that is no valid piece of a pod fails the cells; a corrected benchmark runs."""
+    harness.agent.add_node(cpu_node("simulated", local=False))
+    harness.apply(benchmark("refused", runner={"tolerations": [{"key": "a", "operator": "Sometimes"}]}))
+
+    status = harness.wait_until_finished("refused")
+
+    assert {entry["reason"] for entry in status["results"]} == {"JobRefused"}
+    assert "tolerations" in status["results"][0]["message"]
+    before = _posts(harness)
+    harness.kubectl("annotate", "ib", "refused", "touched=1")
+    eventually("the touch is seen", lambda: harness.get("ib", "refused")["metadata"]["annotations"])
+    assert _posts(harness) == before
+
+    harness.apply(benchmark("refused", runner={"tolerations": [{"key": "a", "operator": "Exists"}]}))
+    harness.wait_until_finished("refused")
+    assert harness.condition("refused", "Ready")["status"] == "True"
+
+
+def test_the_real_runner_says_what_is_wrong_with_a_model(harness: Harness) -> None:
+    """A model that is not there, and a task that its architecture lacks, each fail with reason and sentence."""
+    harness.agent.add_node(cpu_node("laptop"))
+    models = [
+        {"name": "missing", "id": "/nowhere/model"},
+        {"name": "no-task", "id": "bert-base-uncased", "weights": "Random", "task": "image-classification"},
+        {"name": "fine", "id": "bert-base-uncased", "weights": "Random", "config": {"num_hidden_layers": 1}},
+    ]
+    harness.apply(benchmark("mixed", models=models, sequenceLengths=[8], execution={"maxParallelJobs": 1}))
+
+    harness.wait_until_finished("mixed", seconds=600)
+
+    cells = {model: entry for (model, _, _), entry in harness.cells("mixed").items()}
+    assert (cells["missing"]["state"], cells["missing"]["reason"]) == ("failed", "ModelNotFound")
+    assert "/nowhere/model" in cells["missing"]["message"]
+    assert cells["no-task"]["state"] == "failed"
+    assert cells["fine"]["state"] == "succeeded", "the other models are measured all the same"
+
+
+def _posts(harness: Harness) -> list[str]:
+    lines = harness.operator.metrics().splitlines()
+    return [line for line in lines if line.startswith("inferbench_operator_api_requests_total") and '"POST"' in line]
