@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import http.client
+import shutil
 import signal
 import ssl
 import time
@@ -23,7 +24,7 @@ from cluster.certificates import write_certificates
 from cluster.components import API_SERVER, CONTROLLER_MANAGER, Component, Layout, components
 from cluster.credentials import write_kubeconfig
 from cluster.errors import ComponentError, KubectlError, NotStartedError, UnknownComponentError
-from cluster.kubectl import run_kubectl
+from cluster.kubectl import cache_folder, run_kubectl
 from cluster.processes import GuardedProcess
 from cluster.workspace import Workspace
 
@@ -193,6 +194,8 @@ class ControlPlane:
             self.kubectl("apply", "--server-side", f"--filename={manifest}")
         if self._manifests:
             self.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
+            # It was filled before the new kinds were there, and not every command looks again.
+            shutil.rmtree(cache_folder(self.kubeconfig), ignore_errors=True)
 
     def _launch(self, name: str) -> None:
         command = [str(self._binary), name, *self._components[name].arguments]

@@ -23,13 +23,19 @@ def find_kubectl() -> str:
         raise KubectlError([], 127, advice) from None
 
 
+def cache_folder(kubeconfig: Path) -> Path:
+    """Where kubectl keeps what it knows of the cluster's kinds: in the usual place it would outlive the cluster."""
+    return kubeconfig.with_name("kubectl-cache")
+
+
 def run_kubectl(kubeconfig: Path | None, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
     """Run one kubectl command and return what it printed; without a kubeconfig kubectl finds its own.
 
     Raises:
         KubectlError: It failed; the error holds its standard error.
     """
-    command = [find_kubectl(), *([f"--kubeconfig={kubeconfig}"] if kubeconfig else []), *arguments]
+    own = [f"--kubeconfig={kubeconfig}", f"--cache-dir={cache_folder(kubeconfig)}"] if kubeconfig else []
+    command = [find_kubectl(), *own, *arguments]
     try:
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:

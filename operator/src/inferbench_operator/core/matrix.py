@@ -148,15 +148,10 @@ def _cell(
 
 
 def _merged(base: Runner, override: Runner | None) -> Runner:
-    """Return `base` with every field that `override` gives a value other than the default."""
+    """Return `base` with every field that `override` gives, be it to empty it."""
     if override is None:
         return base
-    given = {
-        name: getattr(override, name)
-        for name, field in Runner.model_fields.items()
-        if getattr(override, name) != field.get_default(call_default_factory=True)
-    }
-    return base.model_copy(update=given)
+    return base.model_copy(update={name: getattr(override, name) for name in override.model_fields_set})
 
 
 def _matches(cell: Cell, pattern: CellSelector) -> bool:
