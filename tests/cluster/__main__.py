@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from cluster.bench import PARTS, bench
 from cluster.binary import find_or_build
 from cluster.demo import demo
 from cluster.errors import ClusterError
@@ -18,9 +19,13 @@ def main() -> int:
     show = commands.add_parser("demo", help="run the quick start")
     show.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C")
     show.add_argument("--cluster", choices=["embedded", "current"], default="embedded", help="where to run it")
+    measure = commands.add_parser("bench", help="measure the operator and the runner")
+    measure.add_argument("--only", nargs="+", choices=PARTS, default=[], metavar="PART", help=", ".join(PARTS))
     arguments = parser.parse_args()
     if arguments.command == "demo":
         return demo(keep=arguments.keep, current=arguments.cluster == "current")
+    if arguments.command == "bench":
+        return bench(arguments.only)
     return _build()
 
 

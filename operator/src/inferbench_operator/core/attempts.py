@@ -8,6 +8,7 @@ Job ──> no pod ──> unschedulable ──> starting ──> running ──
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,6 +19,8 @@ from inferbench_operator.core.names import Reason
 from inferbench_operator.models.benchmark import ExecutionPolicy
 from inferbench_runner.contract import CellFailed, CellMeasured
 
+# Job and pod are watched apart, so the end of a Job may be seen before that of its pod, which alone has the figures.
+_LAST_CALL = timedelta(seconds=10)
 _SIGKILL = 137
 _INVALID_PLAN = 2
 
@@ -63,8 +66,8 @@ def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement
         return _ended(attempt, pod, pod.terminated)
     if pod and pod.phase in {"Failed", "Succeeded"}:
         return _all_failed(attempt, _pod_failure(pod))
-    if attempt.failed_reason:
-        return _all_failed(attempt, _job_failure(attempt))
+    if attempt.finished_at:
+        return _job_ended(attempt, attempt.finished_at + _LAST_CALL, now)
     if attempt.deleting:
         return _all_failed(attempt, Failure(Reason.JOB_LOST, "The Job was deleted before its runner had reported."))
     if attempt.suspended:
@@ -74,13 +77,21 @@ def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement
     return _in_progress(attempt, policy, now)
 
 
+def _job_ended(attempt: Attempt, last_call: datetime, now: datetime) -> Judgement:
+    if now >= last_call:
+        return _all_failed(attempt, _job_failure(attempt))
+    stage = Stage.RUNNING if attempt.pod and attempt.pod.started_at else Stage.WAITING
+    message = "The Job has ended; its pod's last word is awaited."
+    return Judgement(attempt, stage, Reason.POD_MISSING, message, look_again_at=last_call)
+
+
 def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
     pod = attempt.pod
     if pod and pod.started_at:
         limit = timedelta(seconds=policy.measure_deadline_seconds)
         return _until(pod.started_at + limit, now, Judgement(attempt, Stage.RUNNING), Reason.MEASURE_DEADLINE, limit)
     if pod and pod.scheduled_at:
-        reason, message = pod.waiting_reason or Reason.STARTING, pod.waiting_message
+        reason, message = _word(pod.waiting_reason) or Reason.STARTING, pod.waiting_message
         limit = timedelta(seconds=policy.start_deadline_seconds)
         waiting = Judgement(attempt, Stage.WAITING, reason, message)
         return _until(pod.scheduled_at + limit, now, waiting, Reason.START_DEADLINE, limit)
@@ -88,7 +99,9 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
     message = "The Job has no pod yet." if pod is None else pod.unschedulable
     limit = timedelta(seconds=policy.scheduling_deadline_seconds)
     waiting = Judgement(attempt, Stage.WAITING, reason, message)
-    return _until(attempt.created_at + limit, now, waiting, Reason.SCHEDULING_DEADLINE, limit)
+    # The time that the Job spent in a queue does not count.
+    since = pod.created_at if pod else attempt.started_at or attempt.created_at
+    return _until(since + limit, now, waiting, Reason.SCHEDULING_DEADLINE, limit)
 
 
 def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reason, limit: timedelta) -> Judgement:
@@ -152,11 +165,19 @@ def _pod_failure(pod: Pod) -> Failure:
         return Failure(Reason.EVICTED, f"The node evicted the pod: {pod.message or 'no reason given.'}")
     if pod.phase == "Succeeded":
         return Failure(Reason.NO_REPORT, "The pod succeeded, but nothing is known of its container.")
-    return Failure(pod.reason or Reason.RUNNER_FAILED, pod.message or "The pod failed before its container had ended.")
+    message = pod.message or "The pod failed before its container had ended."
+    return Failure(_word(pod.reason) or Reason.RUNNER_FAILED, message)
 
 
 def _job_failure(attempt: Attempt) -> Failure:
+    if not attempt.failed_reason:
+        return Failure(Reason.NO_REPORT, "The Job is complete, but its pod was removed before its report was read.")
     return Failure(Reason.JOB_FAILED, f"The Job failed ({attempt.failed_reason}): {attempt.failed_message}")
+
+
+def _word(reason: str) -> str:
+    """Return a reason that others gave as a word that a status may hold; `OutOfnvidia.com/gpu` is none."""
+    return re.sub(r"[^A-Za-z0-9_]|^[^A-Za-z]+", "", reason)[:64]
 
 
 def _all_failed(attempt: Attempt, failure: Failure, *, overdue: bool = False) -> Judgement:

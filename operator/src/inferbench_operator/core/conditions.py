@@ -20,6 +20,7 @@ from inferbench_operator.models.status import (
     Condition,
     ConditionStatus,
     ConditionType,
+    Run,
 )
 
 _ORDER = list(ConditionType)
@@ -71,6 +72,7 @@ def of_refusal(benchmark: Benchmark, reason: str, message: str, now: datetime) -
 
 def of_run(
     benchmark: Benchmark,
+    run: Run,
     counts: CellCounts,
     cells: Sequence[CellStatus],
     judgements: Iterable[Judgement],
@@ -78,8 +80,9 @@ def of_run(
 ) -> list[Condition]:
     """Return the conditions of a benchmark whose run goes on or has ended."""
     conditions = Conditions(benchmark, now)
+    same_run = benchmark.status.run is not None and benchmark.status.run.id == run.id
     conditions.set(ConditionType.ACCEPTED, _TRUE, Reason.ACCEPTED, f"The matrix has {counts.total} cells.")
-    _capacity(conditions, list(judgements))
+    _capacity(conditions, list(judgements), same_run=same_run)
     finished = all(cell.state.terminal for cell in cells)
     if not finished:
         reason, message = _progress(counts, cells)
@@ -98,7 +101,7 @@ def of_run(
     return conditions.listed()
 
 
-def _capacity(conditions: Conditions, judgements: list[Judgement]) -> None:
+def _capacity(conditions: Conditions, judgements: list[Judgement], *, same_run: bool) -> None:
     homeless = [
         judgement
         for judgement in judgements
@@ -111,7 +114,7 @@ def _capacity(conditions: Conditions, judgements: list[Judgement]) -> None:
         conditions.set(
             ConditionType.CAPACITY_AVAILABLE, _TRUE, Reason.SCHEDULED, "Every pod that was created has found a node."
         )
-    else:
+    elif same_run:
         conditions.keep(ConditionType.CAPACITY_AVAILABLE)
 
 

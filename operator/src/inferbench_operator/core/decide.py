@@ -91,6 +91,7 @@ def decide(observed: Observed, now: datetime, settings: Settings) -> Decision:
     except PlacementError as error:
         return _refuse(observed, error.reason, str(error), now)
     run = _current_run(benchmark, spec_hash(cells), now)
+    before = _entries_of(benchmark.status, run)
     own = [attempt for attempt in observed.attempts if attempt.run == run.id]
     situation = _Situation(
         benchmark=benchmark,
@@ -99,19 +100,19 @@ def decide(observed: Observed, now: datetime, settings: Settings) -> Decision:
         cells=cells,
         placements=placements,
         measured={result.spec.cell: result for result in observed.results if result.status.run == run.id},
-        reusable=_reusable(benchmark.spec, run, cells, observed.results, placements, settings),
+        reusable=_reusable(benchmark.spec, run, before, observed.results, _images(cells, placements, settings)),
         judgements=tuple(
             judge(attempt, benchmark.spec.execution, now)
             for attempt in sorted(own, key=lambda attempt: (attempt.number, attempt.name))
         ),
-        before=_entries_of(benchmark.status, run),
+        before=before,
     )
-    foreign = [attempt for attempt in observed.attempts if attempt.run != run.id and not attempt.deleting]
+    foreign = tuple(attempt for attempt in observed.attempts if attempt.run != run.id and not attempt.deleting)
     return _decide_run(situation, observed, foreign, now, settings)
 
 
 def _decide_run(
-    situation: _Situation, observed: Observed, foreign: Iterable[Attempt], now: datetime, settings: Settings
+    situation: _Situation, observed: Observed, foreign: Sequence[Attempt], now: datetime, settings: Settings
 ) -> Decision:
     benchmark = situation.benchmark
     if new_results := _new_results(situation, observed.results):
@@ -120,10 +121,13 @@ def _decide_run(
     entries = {cell.hash: _entry(situation, cell) for cell in situation.cells}
     entries |= _refused(situation, entries, observed.refusals)
     status = _status(situation, list(entries.values()), now)
+    # What is to go goes first: its devices are wanted, and a quota may leave no room for both.
+    wanted = () if foreign else _new_jobs(situation, entries, settings)
     overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
     deadlines = [judgement.look_again_at for judgement in situation.judgements if judgement.look_again_at]
-    if overdue or situation.run != benchmark.status.run:
-        # What follows, new Jobs, has to wait until this decision's writes are done; no event announces our own writes.
+    if overdue or foreign or wanted or situation.run != benchmark.status.run:
+        # What follows, new Jobs or their deadlines, has to wait until this decision's writes are done; no event
+        # announces our own writes.
         deadlines.append(now)
     stale_results: tuple[Result, ...] = ()
     done = status.run.completion_time if status.run else None
@@ -139,7 +143,7 @@ def _decide_run(
         status=status,
         urgent=_urgent(benchmark.status, status),
         events=events.between(benchmark.status, status),
-        create_jobs=_new_jobs(situation, entries, settings),
+        create_jobs=wanted,
         delete_jobs=tuple(attempt for attempt in (*foreign, *overdue) if not attempt.deleting),
         delete_results=stale_results,
         look_again_at=min(deadlines, default=None),
@@ -204,20 +208,27 @@ def _entries_of(status: BenchmarkStatus, run: Run) -> dict[str, CellStatus]:
 def _reusable(
     spec: BenchmarkSpec,
     run: Run,
-    cells: Iterable[Cell],
+    before: Mapping[str, CellStatus],
     found: Iterable[Result],
-    placements: Mapping[str, Placement],
-    settings: Settings,
+    images: Mapping[str, str],
 ) -> dict[str, Result]:
-    """Return results of earlier runs that stand: same cell, and same image as would measure it now."""
+    """Return results of earlier runs that stand: same cell, and same image as would measure it now.
+
+    What this run has kept, it keeps: a new default image must not take up again a run that has ended.
+    """
     if spec.reuse is not Reuse.UNCHANGED_CELLS:
         return {}
-    images = {cell.hash: jobs.image_of(cell, placements[cell.accelerator.name], settings) for cell in cells}
+    kept = {cell for cell, entry in before.items() if entry.state is CellState.REUSED}
     return {
         result.spec.cell: result
         for result in found
-        if result.status.run != run.id and images.get(result.spec.cell) == result.status.runner_image
+        if result.status.run != run.id
+        and (result.spec.cell in kept or images.get(result.spec.cell) == result.status.runner_image)
     }
+
+
+def _images(cells: Iterable[Cell], placements: Mapping[str, Placement], settings: Settings) -> dict[str, str]:
+    return {cell.hash: jobs.image_of(cell, placements[cell.accelerator.name], settings) for cell in cells}
 
 
 def _new_results(situation: _Situation, found: Sequence[Result]) -> tuple[ResultWrite, ...]:
@@ -251,18 +262,20 @@ def _entry(situation: _Situation, cell: Cell) -> CellStatus:
         state = CellState.RUNNING if latest.stage is Stage.RUNNING else CellState.WAITING
         message = latest.message[:_MESSAGE_LENGTH]
         return results.entry(cell, state=state, attempts=attempts, reason=latest.reason, message=message)
-    # A Job on its way out says less than what the status said when it was given up.
-    failure = latest.failed.get(cell.hash) if latest and not latest.attempt.deleting else _remembered(before)
-    return _retry_or_fail(situation, cell, attempts, failure)
+    return _retry_or_fail(situation, cell, attempts, _failure(cell, latest, before, attempts))
 
 
-def _remembered(before: CellStatus | None) -> Failure | None:
-    """Return why the last attempt failed when its Job is gone: what the status says of it, or that it was lost."""
-    if before is None or before.attempts == 0:
-        return None
-    if before.state in {CellState.FAILED, CellState.PENDING} and before.reason:
-        return Failure(before.reason, before.message, retryable=before.state is CellState.PENDING)
-    return Failure(Reason.JOB_LOST, "The Job was removed before its runner had reported.")
+def _failure(cell: Cell, latest: Judgement | None, before: CellStatus | None, attempts: int) -> Failure | None:
+    """Return why the last attempt failed: from its Job or, where that is gone or going, from the status."""
+    told = before if before and before.attempts == attempts and before.attempts and before.has_failed else None
+    if latest and not (latest.attempt.deleting and told):
+        return latest.failed.get(cell.hash)
+    if told:
+        return Failure(told.reason, told.message, retryable=told.state is CellState.PENDING)
+    if before and before.state in {CellState.WAITING, CellState.RUNNING}:
+        return Failure(Reason.JOB_LOST, "The Job was removed before its runner had reported.")
+    # Never tried, or somebody has deleted the result to have the cell measured again.
+    return None
 
 
 def _retry_or_fail(situation: _Situation, cell: Cell, attempts: int, failure: Failure | None) -> CellStatus:
@@ -298,7 +311,11 @@ def _new_jobs(situation: _Situation, entries: Mapping[str, CellStatus], settings
     if situation.run != situation.benchmark.status.run:
         # The run's identity must be stored before its first Job exists, or a crash could start another run beside it.
         return ()
-    active = {judgement.attempt.plan for judgement in situation.judgements if judgement.stage is not Stage.ENDED}
+    active = {
+        judgement.attempt.plan
+        for judgement in situation.judgements
+        if judgement.stage is not Stage.ENDED or judgement.overdue
+    }
     free = situation.spec.execution.max_parallel_jobs - len(active)
     wanted: list[Manifest] = []
     for plan in group(situation.cells):
@@ -332,7 +349,7 @@ def _status(situation: _Situation, entries: Sequence[CellStatus], now: datetime)
         run = run.model_copy(update={"completion_time": now if finished else None})
     return BenchmarkStatus(
         observed_generation=situation.benchmark.generation,
-        conditions=conditions.of_run(situation.benchmark, counts, entries, situation.judgements, now),
+        conditions=conditions.of_run(situation.benchmark, run, counts, entries, situation.judgements, now),
         run=run,
         cells=counts,
         slowest_p95_microseconds=max((entry.p95_microseconds or 0 for entry in entries), default=0) or None,
@@ -352,8 +369,13 @@ def _urgent(before: BenchmarkStatus, after: BenchmarkStatus) -> bool:
         return True
     old = {condition.type: (condition.status, condition.reason) for condition in before.conditions}
     new = {condition.type: (condition.status, condition.reason) for condition in after.conditions}
-    return old != new or _terminal(before) != _terminal(after)
+    return old != new or _outcomes(before) != _outcomes(after)
 
 
-def _terminal(status: BenchmarkStatus) -> dict[str, CellState]:
-    return {entry.cell: entry.state for entry in status.results if entry.state.terminal}
+def _outcomes(status: BenchmarkStatus) -> dict[str, tuple[CellState, int]]:
+    """Return what has become of cells; a failure must be written down before its Job is removed or another is made."""
+    return {
+        entry.cell: (entry.state, entry.attempts)
+        for entry in status.results
+        if entry.state.terminal or entry.has_failed
+    }

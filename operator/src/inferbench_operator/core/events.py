@@ -67,9 +67,9 @@ def _no_capacity(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event
 
 def _failed(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
     """One Event per reason of failed attempts, not one per cell."""
-    old = {entry.cell: (entry.reason, entry.attempts) for entry in before.results if _has_failed(entry)}
+    old = {entry.cell: (entry.reason, entry.attempts) for entry in before.results if entry.has_failed}
     fresh = [
-        entry for entry in after.results if _has_failed(entry) and old.get(entry.cell) != (entry.reason, entry.attempts)
+        entry for entry in after.results if entry.has_failed and old.get(entry.cell) != (entry.reason, entry.attempts)
     ]
     by_reason: dict[str, list[CellStatus]] = {}
     for entry in fresh:
@@ -87,11 +87,6 @@ def _finished(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, .
         return ()
     kind: Literal["Normal", "Warning"] = "Normal" if new.status is ConditionStatus.TRUE else "Warning"
     return (Event(kind, new.reason, "Run", new.message),)
-
-
-def _has_failed(entry: CellStatus) -> bool:
-    """Whether the cell's last attempt failed, be it given up or waiting for another."""
-    return entry.state is CellState.FAILED or (entry.state is CellState.PENDING and bool(entry.reason))
 
 
 def _tally(entries: list[CellStatus]) -> str:

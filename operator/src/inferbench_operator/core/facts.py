@@ -76,10 +76,12 @@ class Attempt:
     cells: tuple[str, ...]
     image: str
     created_at: datetime
+    started_at: datetime | None = None
+    """When the Job was admitted to run: anew each time that its queue resumes it."""
     deleting: bool = False
     suspended: bool = False
-    finished: bool = False
-    """Whether the Job has a final condition; its pod will not change any more."""
+    finished_at: datetime | None = None
+    """When the Job got its final condition, after which its pod does not change any more."""
     failed_reason: str = ""
     failed_message: str = ""
     pod: Pod | None = None

@@ -145,7 +145,8 @@ def _pod(runner: Runner, placement: Placement, *, image: str, plan: Plan, exclus
 
 
 def _container(runner: Runner, placement: Placement, *, image: str, plan: Plan) -> Manifest:
-    plan_json = plan.model_dump_json(exclude_defaults=True)
+    # Kubernetes would expand $(NAME) in a variable's value; in JSON a $ can only be part of a string, and written so.
+    plan_json = plan.model_dump_json(exclude_defaults=True).replace("$", "\\u0024")
     return {
         "name": names.RUNNER_CONTAINER,
         "image": image,

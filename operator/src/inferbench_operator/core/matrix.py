@@ -129,7 +129,9 @@ def _cell(
     runner = _merged(spec.runner, accelerator.runner)
     identity = {
         "model": model.model_dump(mode="json", exclude={"name"}),
-        "accelerator": accelerator.model_dump(mode="json", exclude={"name", "precision", "runner"}),
+        "accelerator": accelerator.model_dump(mode="json", exclude={"name", "precision", "runner", "instance_types"}),
+        # A set, whatever its order in the specification.
+        "instanceTypes": sorted(accelerator.instance_types),
         "runner": runner.model_dump(mode="json", exclude=_NOT_MEASURED),
         "precision": precision,
         "sequenceLength": sequence_length,

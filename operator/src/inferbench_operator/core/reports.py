@@ -47,7 +47,8 @@ def parse_compact(text: str, *, cells: Collection[str]) -> CompactReport:
 
 def parse_full(log: str) -> FullReport | None:
     """Return the full report in a runner's log, or None: its absence costs details, never the figures."""
-    for line in reversed(log.splitlines()):
+    # Not splitlines(): JSON may hold other characters that count as ends of lines there.
+    for line in reversed(log.split("\n")):
         if line.startswith(REPORT_MARK) and len(line) <= FULL_REPORT_BYTES:
             try:
                 return FullReport.model_validate_json(line.removeprefix(REPORT_MARK))
@@ -81,11 +82,14 @@ def _agrees(call: Latency, measured: CellMeasured) -> bool:
 def last_words(text: str) -> str:
     """Return the last line of a message that is no report, without control characters, at most 120 characters."""
     lines = [line for line in text.splitlines() if line.strip()]
-    printable = "".join(char for char in lines[-1] if char.isprintable()) if lines else ""
-    return printable.strip()[-120:]
+    return _printable(lines[-1]).strip()[-120:] if lines else ""
 
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])[:80]
-    return f"it is no valid report: {where + ': ' if where else ''}{first['msg'][:120]}"
+    return _printable(f"it is no valid report: {where + ': ' if where else ''}{first['msg'][:120]}")
+
+
+def _printable(text: str) -> str:
+    return "".join(char for char in text if char.isprintable())

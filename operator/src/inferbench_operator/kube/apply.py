@@ -20,7 +20,7 @@ from inferbench_operator.core.settings import Settings
 from inferbench_operator.kube import parse
 from inferbench_operator.kube.cache import Cache
 from inferbench_operator.kube.client import Client
-from inferbench_operator.kube.errors import AlreadyExistsError, KubernetesError, RefusedError
+from inferbench_operator.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, RefusedError
 from inferbench_operator.kube.kinds import BENCHMARK, EVENT, JOB, RESULT, Kind
 from inferbench_operator.kube.parse import Key
 from inferbench_operator.models.base import API_VERSION
@@ -90,19 +90,26 @@ class Applier:
         guarded = {"resourceVersion": write.replaces.resource_version, "uid": write.replaces.uid}
         manifest = manifest | {"metadata": manifest["metadata"] | guarded}
         name = manifest["metadata"]["name"]
-        self._cache.put(RESULT, await self._client.replace(RESULT, benchmark.namespace, name, manifest))
+        try:
+            stored = await self._client.replace(RESULT, benchmark.namespace, name, manifest)
+        except ConflictError:
+            await self._read_again(RESULT, benchmark, name)
+            raise
+        self._cache.put(RESULT, stored)
 
     async def _create(self, kind: Kind, benchmark: Benchmark, manifest: Manifest) -> None:
         """Create a child whose name is the same for the same purpose; one that is there already is the one wanted.
 
-        Unless it belongs to an earlier benchmark of the same name: then it is in the way until it is gone.
+        Unless it belongs to an earlier benchmark of the same name, or is a result that this version of the models
+        can't read: then it is in the way until it is gone.
         """
         name = manifest["metadata"]["name"]
         try:
             stored = await self._client.create(kind, benchmark.namespace, manifest)
         except AlreadyExistsError:
             stored = await self._client.get(kind, benchmark.namespace, name)
-            if parse.owner_uid(stored) != benchmark.uid:
+            unreadable = kind is RESULT and parse.result(stored) is None
+            if unreadable or parse.owner_uid(stored) != benchmark.uid:
                 await self._client.delete(kind, benchmark.namespace, name, uid=stored["metadata"]["uid"])
                 raise
         self._cache.put(kind, stored)
@@ -124,16 +131,26 @@ class Applier:
             },
             "status": decision.status.model_dump(mode="json", exclude_none=True),
         }
-        self._cache.put(BENCHMARK, await self._client.replace_status(BENCHMARK, key.namespace, key.name, manifest))
+        try:
+            stored = await self._client.replace_status(BENCHMARK, key.namespace, key.name, manifest)
+        except ConflictError:
+            await self._read_again(BENCHMARK, benchmark, key.name)
+            raise
+        self._cache.put(BENCHMARK, stored)
         self._status_written[key] = now
+        run = decision.status.run
         for event in decision.events:
-            await self._record(benchmark, event, now)
+            await self._record(benchmark, event, run.id if run else benchmark.generation, now)
         return None
 
-    async def _record(self, benchmark: Benchmark, event: Event, now: datetime) -> None:
-        """Record an Event. Its name follows from what it tells, so telling it twice is a conflict."""
+    async def _read_again(self, kind: Kind, benchmark: Benchmark, name: str) -> None:
+        """Read what has changed, so that the next look does not depend on a watch that may be broken."""
+        self._cache.put(kind, await self._client.get(kind, benchmark.namespace, name))
+
+    async def _record(self, benchmark: Benchmark, event: Event, occasion: str | int, now: datetime) -> None:
+        """Record an Event. Its name follows from what it tells and of what, so telling it twice is a conflict."""
         seen = now.isoformat()
-        name = f"{benchmark.name}.{digest([benchmark.uid, event.reason, event.message], 16)}"
+        name = f"{benchmark.name}.{digest([benchmark.uid, occasion, event.reason, event.message], 16)}"
         manifest = {
             "apiVersion": "v1",
             "kind": "Event",

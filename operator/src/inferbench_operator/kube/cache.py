@@ -6,19 +6,22 @@ so an object is replaced only by a newer version of itself, and one that was del
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
-from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Result
+from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Pod, Result
 from inferbench_operator.kube import parse
 from inferbench_operator.kube.kinds import BENCHMARK, JOB, POD, RESULT, Kind
-from inferbench_operator.kube.parse import Json, Key, OwnedPod
+from inferbench_operator.kube.parse import Json, Key
 
 Fact = TypeVar("Fact")
 
 _REMEMBERED_DELETIONS: Final = 20_000
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class _Family:
     benchmarks: dict[str, _Entry[Benchmark]] = field(default_factory=dict)
     results: dict[str, _Entry[Result]] = field(default_factory=dict)
     attempts: dict[str, _Entry[Attempt]] = field(default_factory=dict)
-    pods: dict[str, _Entry[OwnedPod]] = field(default_factory=dict)
+    pods: dict[str, _Entry[Pod]] = field(default_factory=dict)
 
     def of(self, kind: Kind) -> dict[str, Any]:
         entries: dict[Kind, dict[str, Any]] = {
@@ -47,11 +50,27 @@ class _Family:
         return entries[kind]
 
     @property
+    def benchmark(self) -> Benchmark | None:
+        """The newest benchmark of the name; an older one is about to be forgotten."""
+        return max(self.benchmarks.values(), key=lambda entry: entry.version).fact if self.benchmarks else None
+
+    @property
     def empty(self) -> bool:
         return not (self.benchmarks or self.results or self.attempts or self.pods)
 
 
 _PARSERS: Final = {BENCHMARK: parse.benchmark, RESULT: parse.result, JOB: parse.attempt, POD: parse.pod}
+
+
+def _entry(kind: Kind, version: int, raw: Json) -> _Entry[Any] | None:
+    """Parse an object, or return None: one that nobody can read must not stop the operator for all others."""
+    try:
+        fact = _PARSERS[kind](raw)
+        return _Entry(version, parse.owner_uid(raw), fact) if fact else None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        name = raw["metadata"].get("name")
+        _logger.exception("%s %s can't be read and is left out", kind.plural, name)
+        return None
 
 
 class Cache:
@@ -72,11 +91,11 @@ class Cache:
         known = entries.get(uid)
         if known and known.version >= version:
             return None
-        fact = _PARSERS[kind](raw)
-        if fact is None:
+        entry = _entry(kind, version, raw)
+        if entry is None:
             entries.pop(uid, None)
         else:
-            entries[uid] = _Entry(version, parse.owner_uid(raw), fact)
+            entries[uid] = entry
         return key
 
     def remove(self, kind: Kind, key: Key, uid: str) -> Key | None:
@@ -119,18 +138,17 @@ class Cache:
         Children of an earlier benchmark of the same name are left out: the garbage collector is about to remove them.
         """
         family = self._families.get(key)
-        if family is None or not family.benchmarks:
+        benchmark = family.benchmark if family else None
+        if family is None or benchmark is None:
             return None
-        benchmark = max(family.benchmarks.values(), key=lambda entry: entry.version).fact
-        pods: dict[str, OwnedPod] = {}
-        for entry in family.pods.values():
-            other = pods.get(entry.fact.job)
-            if other is None or other.pod.created_at <= entry.fact.pod.created_at:
-                pods[entry.fact.job] = entry.fact
+        # By UID of the Job, not by name: a Job made anew must not be judged by the pod of the one before.
+        pods: dict[str, Pod] = {}
+        for entry in sorted(family.pods.values(), key=lambda entry: entry.fact.created_at):
+            pods[entry.owner] = entry.fact
         return Observed(
             benchmark=benchmark,
             attempts=tuple(
-                replace(entry.fact, pod=pods[entry.fact.name].pod if entry.fact.name in pods else None)
+                replace(entry.fact, pod=pods.get(entry.fact.uid))
                 for entry in family.attempts.values()
                 if entry.owner == benchmark.uid
             ),
@@ -139,4 +157,4 @@ class Cache:
 
     def benchmarks(self) -> list[Benchmark]:
         """Return all benchmarks."""
-        return [entry.fact for family in self._families.values() for entry in family.benchmarks.values()]
+        return [family.benchmark for family in self._families.values() if family.benchmark]

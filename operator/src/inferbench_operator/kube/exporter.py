@@ -27,7 +27,7 @@ _CELL_LABELS: Final = (
     "sequence_length",
     "batch_size",
 )
-_MICRO: Final = 1e-6
+_MICROSECONDS: Final = 1_000_000
 
 
 @asynccontextmanager
@@ -125,11 +125,11 @@ def _add_cell(
     quantiles = (("0.5", entry.p50_microseconds), ("0.95", entry.p95_microseconds), ("0.99", entry.p99_microseconds))
     for quantile, value in quantiles:
         if value is not None:
-            latency.add_metric([*labels, quantile], value * _MICRO)
+            latency.add_metric([*labels, quantile], value / _MICROSECONDS)
     if entry.p95_low_microseconds is not None:
-        low.add_metric([*labels, "0.95"], entry.p95_low_microseconds * _MICRO)
+        low.add_metric([*labels, "0.95"], entry.p95_low_microseconds / _MICROSECONDS)
     if entry.p95_high_microseconds is not None:
-        high.add_metric([*labels, "0.95"], entry.p95_high_microseconds * _MICRO)
+        high.add_metric([*labels, "0.95"], entry.p95_high_microseconds / _MICROSECONDS)
     if entry.samples is not None:
         samples.add_metric(labels, entry.samples)
 

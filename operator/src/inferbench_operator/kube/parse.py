@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -18,6 +18,9 @@ from inferbench_operator.models.status import BenchmarkStatus
 
 Json = Mapping[str, Any]
 
+# Parts of a stored result that no decision needs, and that would be 40 % of the memory for it.
+_FOR_READERS_ONLY: Final = frozenset({"phasesMilliseconds", "provenance"})
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -27,26 +30,18 @@ class Key:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedPod:
-    """A pod and the name of the Job that made it."""
-
-    job: str
-    pod: Pod
-
-
 def key_of(raw: Json) -> Key | None:
     """Return the benchmark that an object is, or belongs to by its label."""
     metadata = raw["metadata"]
     if raw.get("kind") == "InferenceBenchmark":
         return Key(metadata["namespace"], metadata["name"])
-    name = metadata.get("labels", {}).get(names.LABEL_BENCHMARK)
+    name = _part(metadata, "labels").get(names.LABEL_BENCHMARK)
     return Key(metadata["namespace"], name) if name else None
 
 
 def owner_uid(raw: Json) -> str:
     """Return the UID of the object's controller, or nothing."""
-    owners = raw["metadata"].get("ownerReferences", [])
+    owners = raw["metadata"].get("ownerReferences") or []
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
 
 
@@ -69,11 +64,13 @@ def benchmark(raw: Json) -> Benchmark:
 
 def attempt(raw: Json) -> Attempt:
     """Parse a Job."""
-    metadata, spec, status = raw["metadata"], raw["spec"], raw.get("status", {})
-    labels = metadata.get("labels", {})
+    metadata, spec, status = raw["metadata"], raw["spec"], _part(raw, "status")
+    labels = _part(metadata, "labels")
     container = spec["template"]["spec"]["containers"][0]
-    final = {found["type"]: found for found in status.get("conditions", []) if found["status"] == "True"}
-    failed = final.get("Failed", {})
+    true = {found["type"]: found for found in status.get("conditions") or [] if found.get("status") == "True"}
+    failed = true.get("Failed", {})
+    final = failed or true.get("Complete", {})
+    created = _time(metadata["creationTimestamp"])
     return Attempt(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -82,41 +79,44 @@ def attempt(raw: Json) -> Attempt:
         number=_number(labels.get(names.LABEL_ATTEMPT, "")),
         cells=_cells(metadata),
         image=container["image"],
-        created_at=_time(metadata["creationTimestamp"]),
+        created_at=created,
+        started_at=_time(status["startTime"]) if status.get("startTime") else None,
         deleting="deletionTimestamp" in metadata,
-        suspended=bool(spec.get("suspend")),
-        finished=bool(failed) or "Complete" in final,
-        failed_reason=failed.get("reason", "Failed") if failed else "",
-        failed_message=failed.get("message", ""),
+        # A Job that its queue resumes keeps the condition until the time of its start is known.
+        suspended=bool(spec.get("suspend")) or "Suspended" in true,
+        finished_at=_time(final.get("lastTransitionTime") or metadata["creationTimestamp"]) if final else None,
+        failed_reason=failed.get("reason") or "Failed" if failed else "",
+        failed_message=failed.get("message") or "",
     )
 
 
-def pod(raw: Json) -> OwnedPod:
+def pod(raw: Json) -> Pod:
     """Parse a runner pod, and with it the termination message of its container."""
-    metadata, status = raw["metadata"], raw.get("status", {})
-    conditions = {found["type"]: found for found in status.get("conditions", [])}
+    metadata, status = raw["metadata"], _part(raw, "status")
+    conditions = {found["type"]: found for found in status.get("conditions") or []}
     scheduled = conditions.get("PodScheduled", {})
     is_scheduled = scheduled.get("status") == "True"
-    containers = status.get("containerStatuses", [])
+    containers = status.get("containerStatuses") or []
     own: Json = next((found for found in containers if found["name"] == names.RUNNER_CONTAINER), {})
-    state = own.get("state", {})
-    waiting, terminated = state.get("waiting", {}), state.get("terminated")
+    state = _part(own, "state")
+    waiting, terminated = _part(state, "waiting"), state.get("terminated")
     started = (state.get("running") or terminated or {}).get("startedAt")
-    parsed = Pod(
+    created = metadata["creationTimestamp"]
+    return Pod(
         name=metadata["name"],
         phase=status.get("phase", "Pending"),
-        created_at=_time(metadata["creationTimestamp"]),
-        node=raw["spec"].get("nodeName", ""),
-        scheduled_at=_time(scheduled["lastTransitionTime"]) if is_scheduled else None,
-        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
+        created_at=_time(created),
+        node=raw["spec"].get("nodeName") or "",
+        scheduled_at=_time(scheduled.get("lastTransitionTime") or created) if is_scheduled else None,
+        unschedulable=scheduled.get("message") or "" if scheduled.get("reason") == "Unschedulable" else "",
         started_at=_time(started) if started else None,
-        waiting_reason=waiting.get("reason", ""),
-        waiting_message=waiting.get("message", ""),
-        terminated=_termination(terminated, _cells(metadata)) if terminated else None,
-        reason=status.get("reason", ""),
-        message=status.get("message", ""),
+        waiting_reason=waiting.get("reason") or "",
+        waiting_message=waiting.get("message") or "",
+        # Of a container that the kubelet has lost track of, neither start nor end is known.
+        terminated=_termination(terminated, _cells(metadata), started or created) if terminated else None,
+        reason=status.get("reason") or "",
+        message=status.get("message") or "",
     )
-    return OwnedPod(job=metadata.get("labels", {}).get("batch.kubernetes.io/job-name", ""), pod=parsed)
 
 
 def result(raw: Json) -> Result | None:
@@ -124,7 +124,9 @@ def result(raw: Json) -> Result | None:
     metadata = raw["metadata"]
     try:
         spec = ResultSpec.model_validate(raw.get("spec", {}))
-        status = ResultStatus.model_validate(raw.get("status", {}))
+        status = ResultStatus.model_validate(
+            {name: value for name, value in raw.get("status", {}).items() if name not in _FOR_READERS_ONLY}
+        )
     except ValidationError:
         return None
     return Result(
@@ -154,8 +156,8 @@ def _status(raw: Json) -> BenchmarkStatus:
         return BenchmarkStatus()
 
 
-def _termination(raw: Json, cells: tuple[str, ...]) -> Termination:
-    text = raw.get("message", "")
+def _termination(raw: Json, cells: tuple[str, ...], started: str) -> Termination:
+    text = raw.get("message") or ""
     report, error = None, ""
     if text:
         try:
@@ -163,9 +165,9 @@ def _termination(raw: Json, cells: tuple[str, ...]) -> Termination:
         except ReportError as problem:
             error = str(problem)
     return Termination(
-        exit_code=raw["exitCode"],
-        reason=raw.get("reason", ""),
-        finished_at=_time(raw["finishedAt"]),
+        exit_code=raw.get("exitCode") or 0,
+        reason=raw.get("reason") or "",
+        finished_at=_time(raw.get("finishedAt") or started),
         report=report,
         report_error=error,
         last_words=last_words(text) if error else "",
@@ -173,8 +175,14 @@ def _termination(raw: Json, cells: tuple[str, ...]) -> Termination:
 
 
 def _cells(metadata: Json) -> tuple[str, ...]:
-    listed = metadata.get("annotations", {}).get(names.ANNOTATION_CELLS, "")
+    listed = _part(metadata, "annotations").get(names.ANNOTATION_CELLS, "")
     return tuple(listed.split(",")) if listed else ()
+
+
+def _part(raw: Json, name: str) -> Json:
+    """Return a part of an object, which may be missing or null."""
+    found: Json = raw.get(name) or {}
+    return found
 
 
 def _number(text: str) -> int:

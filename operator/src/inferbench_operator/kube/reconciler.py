@@ -27,8 +27,9 @@ from inferbench_operator.kube.kinds import WATCHED, Kind
 from inferbench_operator.kube.parse import Json, Key
 from inferbench_operator.kube.workqueue import WorkQueue
 
+RESYNC_SECONDS: Final = 300.0
+"""How often everything is listed, in case a watch has missed something."""
 _WORKERS: Final = 8
-_RESYNC_SECONDS: Final = 300.0
 _FIRST_RESYNC_RETRY_SECONDS: Final = 1.0
 _CONFLICT_DELAY_SECONDS: Final = 0.05
 
@@ -122,7 +123,7 @@ class Reconciler:
 
     async def _resync_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(_RESYNC_SECONDS)
+            await asyncio.sleep(RESYNC_SECONDS)
             await self._resync()
 
     async def _resync(self) -> bool:
@@ -130,8 +131,8 @@ class Reconciler:
         try:
             for kind in WATCHED:
                 for namespace in self._namespaces:
-                    items, version = await self._client.list(kind, namespace)
-                    self.cache.replace_all(kind, items, version, namespace)
+                    # Held by no name, so that there is never more than one listing in memory.
+                    self.cache.replace_all(kind, *await self._client.list(kind, namespace), namespace)
         except KubernetesError as error:
             _logger.warning("Listing failed; what is known so far stands: %s", error)
             return False

@@ -147,6 +147,11 @@ class CellStatus(ApiModel):
     )
     inferences_per_second: Decimals | None = Field(default=None, description="Inputs per second, a decimal string.")
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the cell's last attempt failed, be it given up or waiting for another."""
+        return self.state is CellState.FAILED or (self.state is CellState.PENDING and bool(self.reason))
+
 
 class BenchmarkStatus(ApiModel):
     """What the operator last saw and did."""

@@ -1,0 +1,105 @@
+"""`make bench`: measures the operator and the runner, and prints the figures beside their aims.
+
+Figures, never an assertion: a shared or slow machine must not look like a fault. What the tables say holds for the
+machine that is named below them, with its load before and after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from rich.console import Console
+
+from cluster.bench import machine
+from cluster.bench.figures import Figure, Requests
+from cluster.bench.footprint import footprint
+from cluster.bench.latency import latency
+from cluster.bench.runner import overhead, shares
+from cluster.bench.stage import Stage, cluster, stage
+from cluster.bench.table import console, facts_table, figures_table, requests_table
+from cluster.bench.traffic import traffic
+from cluster.errors import ClusterError
+
+_T = TypeVar("_T")
+
+PARTS: Final = ("latency", "traffic", "runner", "footprint")
+"""What can be measured, in this order."""
+
+
+def bench(only: Sequence[str] = ()) -> int:
+    """Measure all parts, or only some, print the tables, and return the exit code."""
+    # As Ctrl-C, so that the cluster is stopped and the runner ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    measuring = _Bench(console())
+    before = machine.load()
+    try:
+        broken = [part for part in PARTS if part in (only or PARTS) and not measuring.measure(part)]
+    except KeyboardInterrupt:
+        measuring.out.print("Stopped and cleaned up.")
+        return 130
+    measuring.show({**machine.facts(), "load before, after": f"{before}, {machine.load()}"})
+    if broken:
+        measuring.out.print(f"Not measured, because of an error (above): {', '.join(broken)}.")
+    return 1 if broken else 0
+
+
+class _Bench:
+    """Collects the figures of the parts and shows them."""
+
+    def __init__(self, out: Console) -> None:
+        self.out = out
+        self._figures: list[Figure] = []
+        self._requests: dict[str, Requests] = {}
+
+    def measure(self, part: str) -> bool:
+        """Measure one part; whether it worked."""
+        try:
+            {"latency": self._latency, "traffic": self._traffic, "runner": self._runner, "footprint": self._footprint}[
+                part
+            ]()
+        except ClusterError as error:
+            self.out.print(str(error), markup=False)
+            return False
+        return True
+
+    def show(self, facts: dict[str, str]) -> None:
+        """Print the tables."""
+        if self._figures:
+            self.out.print(figures_table(self._figures))
+        if self._requests:
+            self.out.print(requests_table(self._requests))
+        self.out.print(facts_table(facts))
+
+    def _latency(self) -> None:
+        self._say("Applying benchmarks, one at a time and many at once (a minute).")
+        self._figures += self._on_stage(latency)
+
+    def _traffic(self) -> None:
+        self._say("Counting the requests of two runs (half a minute).")
+        figures, self._requests = self._on_stage(traffic)
+        self._figures += figures
+
+    def _runner(self) -> None:
+        self._say("Measuring the runner (a minute and a half).")
+        self._figures.append(overhead())
+        self._figures += shares()
+
+    def _footprint(self) -> None:
+        self._say("Measuring the operator at rest (five minutes and a half).")
+        self._figures += self._on_stage(lambda scene: footprint(scene, self._say))
+
+    def _on_stage(self, work: Callable[[Stage], Awaitable[_T]]) -> _T:
+        """Do the work on a cluster of its own, so that no part finds what another has left behind."""
+        with cluster(self._say) as parts:
+
+            async def play() -> _T:
+                async with stage(*parts) as scene:
+                    return await work(scene)
+
+            return asyncio.run(play())
+
+    def _say(self, sentence: str) -> None:
+        self.out.print(sentence, markup=False, highlight=False)

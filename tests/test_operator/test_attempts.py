@@ -1,0 +1,267 @@
+"""What an attempt amounts to, in every state that Job and pod can be in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inferbench_operator.core.attempts import Judgement, Stage, judge
+from inferbench_operator.core.facts import Attempt, Pod
+from inferbench_operator.core.names import Reason
+from inferbench_operator.models.benchmark import ExecutionPolicy
+from inferbench_operator.models.status import CellState, CellStatus
+from inferbench_runner.contract import FailureReason, Precision
+from operator_testing.builders import NOW, ago, attempt_of, benchmark, ended, failed, measured, pod, report, running
+
+A, B = "0123456789", "abcdef0123"
+POLICY = ExecutionPolicy(scheduling_deadline_seconds=300, start_deadline_seconds=200, measure_deadline_seconds=100)
+
+
+def _attempt(of_pod: Pod | None = None, **changes: Any) -> Attempt:  # noqa: ANN401 - any field
+    return attempt_of(benchmark(), [A, B], pod=of_pod, **changes)
+
+
+def _judge(attempt: Attempt) -> Judgement:
+    before = repr(attempt)
+    judgement = judge(attempt, POLICY, NOW)
+    assert repr(attempt) == before
+    return judgement
+
+
+WAITING_ROWS = [
+    pytest.param(_attempt(), Reason.POD_MISSING, -240, id="a Job without a pod waits from its creation"),
+    pytest.param(
+        _attempt(started_at=ago(10)), Reason.POD_MISSING, -290, id="a Job from a queue waits from its admission"
+    ),
+    pytest.param(_attempt(pod()), Reason.SCHEDULING, -240, id="a pod that the scheduler has not seen waits"),
+    pytest.param(
+        _attempt(pod(created_at=ago(20)), created_at=ago(9999)),
+        Reason.SCHEDULING,
+        -280,
+        id="a pod waits from its own creation, however long its Job was queued",
+    ),
+    pytest.param(_attempt(pod(unschedulable="0/3 nodes")), Reason.UNSCHEDULABLE, -240, id="a pod finds no node"),
+    pytest.param(
+        _attempt(pod(scheduled_at=ago(50))), Reason.STARTING, -150, id="a pod on a node gets the start deadline"
+    ),
+    pytest.param(
+        _attempt(pod(scheduled_at=ago(50), waiting_reason="ImagePullBackOff", waiting_message="no such image")),
+        "ImagePullBackOff",
+        -150,
+        id="an image that can't be pulled is said so",
+    ),
+    pytest.param(_attempt(running(), deleting=False), "", -70, id="a runner at work gets the measure deadline"),
+    pytest.param(
+        _attempt(running(), finished_at=ago(3), failed_reason="BackoffLimitExceeded"),
+        Reason.POD_MISSING,
+        -7,
+        id="the end of a Job that is seen before that of its pod waits for the pod's last word",
+    ),
+    pytest.param(
+        _attempt(finished_at=ago(3)), Reason.POD_MISSING, -7, id="so does one whose pod has not been seen at all"
+    ),
+]
+
+
+@pytest.mark.parametrize(("attempt", "reason", "due"), WAITING_ROWS)
+def test_an_attempt_goes_on_until_its_deadline(attempt: Attempt, reason: str, due: int) -> None:
+    """Nothing has failed, and there is a time to look again."""
+    judgement = _judge(attempt)
+    assert judgement.stage is (Stage.RUNNING if attempt.pod and attempt.pod.started_at else Stage.WAITING)
+    assert judgement.reason == reason
+    assert judgement.look_again_at == ago(due)
+    assert not judgement.failed
+    assert not judgement.overdue
+
+
+def test_a_queued_job_has_no_deadline() -> None:
+    """How long a queue takes is not the operator's business."""
+    judgement = _judge(_attempt(suspended=True, created_at=ago(99_999)))
+    assert (judgement.stage, judgement.reason, judgement.look_again_at) == (Stage.WAITING, Reason.QUEUED, None)
+
+
+DEADLINE_ROWS = [
+    pytest.param(_attempt(created_at=ago(300)), Reason.SCHEDULING_DEADLINE, "300 s", id="a Job never got a pod"),
+    pytest.param(
+        _attempt(pod(created_at=ago(301), unschedulable="0/3 nodes: no neuron")),
+        Reason.SCHEDULING_DEADLINE,
+        "0/3 nodes: no neuron",
+        id="no node took the pod, in the scheduler's words",
+    ),
+    pytest.param(
+        _attempt(pod(scheduled_at=ago(200), waiting_reason="ErrImagePull", waiting_message="denied")),
+        Reason.START_DEADLINE,
+        "denied",
+        id="the container did not start, in the kubelet's words",
+    ),
+    pytest.param(
+        _attempt(running(started_at=ago(100))), Reason.MEASURE_DEADLINE, "100 s", id="the runner did not finish"
+    ),
+]
+
+
+@pytest.mark.parametrize(("attempt", "reason", "words"), DEADLINE_ROWS)
+def test_a_deadline_ends_the_attempt_and_removes_its_job(attempt: Attempt, reason: Reason, words: str) -> None:
+    """Exactly at the deadline; all cells may be tried again."""
+    judgement = _judge(attempt)
+    assert judgement.stage is Stage.ENDED
+    assert judgement.overdue
+    assert set(judgement.failed) == {A, B}
+    assert judgement.failed[A].reason == reason
+    assert judgement.failed[A].retryable
+    assert words in judgement.failed[A].message
+
+
+ENDED_ROWS = [
+    pytest.param(_attempt(ended(exit_code=139)), Reason.RUNNER_FAILED, True, "exit code 139", id="segmentation fault"),
+    pytest.param(
+        _attempt(ended(exit_code=1, report_error="bad", last_words="KeyError: 7")),
+        Reason.RUNNER_FAILED,
+        True,
+        "KeyError: 7",
+        id="an uncaught error, with its last words",
+    ),
+    pytest.param(_attempt(ended(exit_code=2)), Reason.RUNNER_FAILED, False, "refused its plan", id="a refused plan"),
+    pytest.param(_attempt(ended(exit_code=137)), Reason.RUNNER_KILLED, True, "SIGKILL", id="SIGKILL"),
+    pytest.param(
+        _attempt(ended(exit_code=137, reason="OOMKilled")), Reason.OUT_OF_MEMORY, True, "memory", id="out of memory"
+    ),
+    pytest.param(
+        _attempt(ended(exit_code=0, reason="OOMKilled")),
+        Reason.OUT_OF_MEMORY,
+        True,
+        "memory",
+        id="out of memory that the exit code hides",
+    ),
+    pytest.param(_attempt(ended()), Reason.NO_REPORT, True, "without a report", id="a good end without a report"),
+    pytest.param(
+        _attempt(ended(report_error="it names a cell twice")),
+        Reason.REPORT_INVALID,
+        True,
+        "it names a cell twice",
+        id="a report that is refused",
+    ),
+    pytest.param(
+        _attempt(ended(exit_code=137, reason="Error", message="low on memory", phase="Failed")),
+        Reason.RUNNER_KILLED,
+        True,
+        "SIGKILL",
+        id="a message on the pod without the reason Evicted counts for nothing",
+    ),
+    pytest.param(
+        _attempt(replace(ended(exit_code=137), reason="Evicted", message="low on memory")),
+        Reason.EVICTED,
+        True,
+        "low on memory",
+        id="an evicted pod whose container was seen to end",
+    ),
+    pytest.param(
+        _attempt(pod(phase="Failed", reason="Evicted", message="low on disk")),
+        Reason.EVICTED,
+        True,
+        "low on disk",
+        id="an evicted pod whose container nobody has seen",
+    ),
+    pytest.param(
+        _attempt(pod(phase="Failed", reason="OutOfaws.amazon.com/neuron", message="Pod was rejected")),
+        "OutOfawsamazoncomneuron",
+        True,
+        "Pod was rejected",
+        id="a pod that the kubelet rejects for want of a device, by a reason that a status can hold",
+    ),
+    pytest.param(_attempt(pod(phase="Failed")), Reason.RUNNER_FAILED, True, "before", id="a failed pod without words"),
+    pytest.param(_attempt(pod(phase="Succeeded")), Reason.NO_REPORT, True, "nothing is known", id="an odd success"),
+    pytest.param(
+        _attempt(finished_at=ago(11), failed_reason="DeadlineExceeded", failed_message="was active too long"),
+        Reason.JOB_FAILED,
+        True,
+        "(DeadlineExceeded): was active too long",
+        id="a Job that failed by itself",
+    ),
+    pytest.param(
+        _attempt(running(), finished_at=ago(11), failed_reason="DeadlineExceeded", failed_message="too long"),
+        Reason.JOB_FAILED,
+        True,
+        "too long",
+        id="a failed Job whose pod stays silent",
+    ),
+    pytest.param(
+        _attempt(finished_at=ago(11)), Reason.NO_REPORT, True, "pod was removed", id="a complete Job without its pod"
+    ),
+    pytest.param(_attempt(running(), deleting=True), Reason.JOB_LOST, True, "deleted", id="a Job that is deleted"),
+    pytest.param(
+        _attempt(deleting=True, suspended=True), Reason.JOB_LOST, True, "deleted", id="a queued Job that is deleted"
+    ),
+]
+
+
+@pytest.mark.parametrize(("attempt", "reason", "retryable", "words"), ENDED_ROWS)
+def test_an_attempt_that_has_ended_says_why(
+    attempt: Attempt,
+    reason: str,
+    retryable: bool,  # noqa: FBT001 - a column
+    words: str,
+) -> None:
+    """All its cells have failed for that reason."""
+    judgement = _judge(attempt)
+    assert judgement.stage is Stage.ENDED
+    assert not judgement.overdue
+    assert not judgement.measured
+    assert set(judgement.failed) == {A, B}
+    failure = judgement.failed[B]
+    assert (failure.reason, failure.retryable) == (reason, retryable)
+    assert words in failure.message
+
+
+@pytest.mark.parametrize(
+    "raw", ["Evicted", "OutOfnvidia.com/gpu", "1Strange", "-", "näh", "a:b,", "x" * 99, "two words", "_x"]
+)
+def test_any_reason_of_others_fits_into_a_status(raw: str) -> None:
+    """Whatever a kubelet or a webhook invents, the benchmark goes on."""
+    waits = _judge(_attempt(pod(scheduled_at=ago(1), waiting_reason=raw))).reason
+    ends = _judge(_attempt(pod(phase="Failed", reason=raw))).failed[A].reason
+    for reason in (waits, ends):
+        assert reason
+        CellStatus(
+            cell=A,
+            model="m",
+            accelerator="a",
+            precision=Precision.FP32,
+            batch_size=1,
+            state=CellState.FAILED,
+            reason=reason,
+        )
+
+
+def test_a_partial_report_keeps_what_was_measured() -> None:
+    """The killed runner had measured one of two shapes; only the other has failed."""
+    judgement = _judge(_attempt(ended(report(measured(A)), exit_code=137)))
+    assert set(judgement.measured) == {A}
+    assert set(judgement.failed) == {B}
+    assert judgement.failed[B].reason == Reason.RUNNER_KILLED
+
+
+def test_a_report_counts_though_the_job_is_being_deleted() -> None:
+    """Figures are figures, whoever clears away the Job."""
+    judgement = _judge(_attempt(ended(report(measured(A), measured(B))), deleting=True, finished_at=ago(1)))
+    assert set(judgement.measured) == {A, B}
+
+
+@pytest.mark.parametrize("reason", FailureReason)
+def test_a_typed_failure_is_taken_at_its_word(reason: FailureReason) -> None:
+    """Reason, phase and whether to try again come from the runner's closed list."""
+    judgement = _judge(_attempt(ended(report(measured(A), failed(B, reason, "Too\x1b long.")))))
+    assert set(judgement.measured) == {A}
+    failure = judgement.failed[B]
+    assert failure.reason == reason
+    assert failure.message == "Too long. (in measure)"
+    assert failure.retryable is reason.retryable
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 299])
+def test_deadlines_are_the_same_at_every_look(seconds: int) -> None:
+    """A deadline is counted from what is stored, not from when the operator first looked."""
+    attempt = _attempt(created_at=NOW)
+    assert judge(attempt, POLICY, ago(-seconds)).look_again_at == ago(-300)
