@@ -364,6 +364,11 @@ def test_jobs_are_kept_for_a_while_and_then_removed() -> None:
             "UnknownInstanceType",
             id="an instance type that is not there",
         ),
+        pytest.param(
+            {"spec": spec(include=[{"model": "bert", "accelerator": "cpu"}])},
+            "SequenceLengthMissing",
+            id="an extra cell of a text model without a length",
+        ),
         pytest.param({"spec": spec(exclude=[{}])}, "NoCells", id="a matrix without cells"),
         pytest.param(
             {"spec": spec(models=[{"name": "a", "id": "x"}, {"name": "b", "id": "x"}])},

@@ -29,6 +29,7 @@ def main() -> None:
 
 
 async def _run(arguments: argparse.Namespace) -> None:
+    asyncio.get_running_loop().set_exception_handler(_report)
     namespaces: tuple[str, ...] = tuple(arguments.namespace)
     registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
     watches.configure(settings)
@@ -51,6 +52,14 @@ async def _run(arguments: argparse.Namespace) -> None:
             namespaces=namespaces,
             liveness_endpoint=arguments.liveness,
         )
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what went wrong outside any task, but for the ends of Kopf's watches, which it leaves to the loop."""
+    if "asyncgen" in context:
+        logging.getLogger(__name__).debug("%s: %r", context["message"], context.get("exception"))
+    else:
+        loop.default_exception_handler(context)
 
 
 def _arguments() -> argparse.Namespace:

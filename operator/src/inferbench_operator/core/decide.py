@@ -16,7 +16,7 @@ from inferbench_operator.core.attempts import Failure, Judgement, Stage, judge
 from inferbench_operator.core.events import Event
 from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Result
 from inferbench_operator.core.jobs import Manifest
-from inferbench_operator.core.matrix import Cell, PlanGroup, expand, group, spec_hash
+from inferbench_operator.core.matrix import Cell, PlanGroup, expand, group, is_vision, spec_hash
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import Placement, PlacementError, place
 from inferbench_operator.core.settings import Settings
@@ -173,6 +173,12 @@ def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:
         )
     by_hash: dict[str, Cell] = {}
     for cell in cells:
+        if cell.sequence_length is None and not is_vision(cell.model):
+            raise PlacementError(
+                Reason.LENGTH_MISSING,
+                f"include: {cell.title} needs a sequenceLength; only vision models have none (for one, set its task to "
+                "image-classification).",
+            )
         twin = by_hash.setdefault(cell.hash, cell)
         if twin is not cell:
             raise PlacementError(

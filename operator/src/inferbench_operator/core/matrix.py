@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, product
+from typing import Any
 
 from inferbench_operator.core.names import digest
+from inferbench_operator.models.base import ApiModel
 from inferbench_operator.models.benchmark import (
     Accelerator,
     BenchmarkSpec,
@@ -128,15 +130,17 @@ def _cell(
 ) -> Cell:
     runner = _merged(spec.runner, accelerator.runner)
     identity = {
-        "model": model.model_dump(mode="json", exclude={"name"}),
-        "accelerator": accelerator.model_dump(mode="json", exclude={"name", "precision", "runner", "instance_types"}),
+        "model": _given(model, exclude={"name"}),
+        "accelerator": _given(accelerator, exclude={"name", "precision", "runner", "instance_types"}),
         # A set, whatever its order in the specification.
         "instanceTypes": sorted(accelerator.instance_types),
-        "runner": runner.model_dump(mode="json", exclude=_NOT_MEASURED),
+        "runner": _given(runner, exclude=_NOT_MEASURED),
+        # Neighbours are heard, and it decides on the number of devices.
+        "exclusiveNode": spec.execution.exclusive_node,
         "precision": precision,
         "sequenceLength": sequence_length,
         "batchSize": batch_size,
-        "measurement": spec.measurement.model_dump(mode="json"),
+        "measurement": _given(spec.measurement),
     }
     return Cell(
         hash=digest(identity, 10),
@@ -147,6 +151,12 @@ def _cell(
         sequence_length=sequence_length,
         batch_size=batch_size,
     )
+
+
+def _given(model: ApiModel, *, exclude: set[str] | None = None) -> dict[str, Any]:
+    """Return a model without empty fields, so that a field which a later version adds changes no hash by itself."""
+    dumped = model.model_dump(mode="json", exclude=exclude, exclude_none=True)
+    return {name: value for name, value in dumped.items() if value not in ("", [], {})}
 
 
 def _merged(base: Runner, override: Runner | None) -> Runner:

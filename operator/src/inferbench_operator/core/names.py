@@ -30,6 +30,7 @@ class Reason(StrEnum):
     MIXED_KINDS = "MixedAcceleratorKinds"
     KIND_MISMATCH = "AcceleratorKindMismatch"
     DUPLICATE_CELLS = "DuplicateCells"
+    LENGTH_MISSING = "SequenceLengthMissing"
     NO_CELLS = "NoCells"
 
     RUN_STARTED = "RunStarted"
