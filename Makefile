@@ -14,11 +14,11 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
 demo: $(VENV)/light ## quickstart on an embedded cluster; KEEP=1 leaves it running, CLUSTER=current uses your kubeconfig
-	@$(MAKE) --no-print-directory -j2 $(VENV)/heavy $(if $(filter current,$(CLUSTER)),,control-plane)
+	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy $(if $(filter current,$(CLUSTER)),,control-plane)
 	@$(BIN)/python -m cluster demo $(if $(KEEP),--keep) $(if $(CLUSTER),--cluster=$(CLUSTER))
 
 test: check ## all checks and tests, the end-to-end tests on an embedded Kubernetes control plane included
-	@$(MAKE) --no-print-directory -j2 $(VENV)/heavy control-plane
+	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
 	$(BIN)/pytest
 
 test-unit: $(VENV)/heavy ## the tests that need no control plane, in less than a minute
@@ -35,7 +35,7 @@ generate: $(VENV)/light ## write the CRDs from the models
 	$(BIN)/python -m inferbench_operator.models.crds
 
 bench: $(VENV)/light ## measure the operator and the runner, and print the figures beside their aims
-	@$(MAKE) --no-print-directory -j2 $(VENV)/heavy control-plane
+	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
 	$(BIN)/python -m cluster bench
 
 lock: $(VENV)/light ## choose the newest versions of all dependencies
@@ -46,7 +46,7 @@ clean: ## remove what was installed and generated in this folder
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 control-plane: $(VENV)/light
-	@$(BIN)/python -m cluster build
+	@$(BIN)/python -m cluster build >/dev/null
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 ...")'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
+
+import yaml
 
 from cluster.controlplane import ControlPlane
 from cluster.errors import ClusterError
@@ -35,6 +38,7 @@ class Stage:
     """A cluster on which the operator runs."""
 
     kubectl: Kubectl
+    namespace: str
     operator: OperatorProcess
     kubeconfig: Path | None
     """The embedded cluster's, for an administrator; None for the current cluster."""
@@ -42,22 +46,24 @@ class Stage:
 
 def demo(*, keep: bool, current: bool) -> int:
     """Run the quick start and print what it yields; return the exit code."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         with _current_cluster() if current else _embedded_cluster() as stage:
-            say(f"Applying {QUICKSTART.relative_to(REPOSITORY)}.")
-            stage.kubectl("apply", f"--filename={QUICKSTART}")
+            say(f"Applying {QUICKSTART.relative_to(REPOSITORY)}: one to three minutes on two cores.")
+            stage.kubectl("apply", f"--filename={QUICKSTART}", f"--namespace={stage.namespace}")
             succeeded = _watch(stage)
             _show(stage)
             if keep:
                 _leave_running(stage)
-            return 0 if succeeded else 1
+        say("\nEverything that was started is stopped, and what was made for it is removed.")
     except ClusterError as error:
         say(str(error))
         return 1
     except KeyboardInterrupt:
         say("Stopped and cleaned up.")
         return 130
+    return 0 if succeeded else 1
 
 
 def say(sentence: str) -> None:
@@ -75,26 +81,38 @@ def _embedded_cluster() -> Iterator[Stage]:
         control_plane.kubectl("apply", f"--filename={ROLES}")
         kubeconfig = control_plane.kubeconfig_for(SERVICE_ACCOUNT)
         with OperatorProcess(kubeconfig, control_plane.folder / "operator.log") as operator:
-            yield Stage(control_plane.kubectl, operator, control_plane.kubeconfig)
+            yield Stage(control_plane.kubectl, "default", operator, control_plane.kubeconfig)
 
 
 @contextmanager
 def _current_cluster() -> Iterator[Stage]:
-    """Use the cluster of the current kubeconfig; what was not there before is removed afterwards."""
+    """Use the cluster of the current kubeconfig, in a namespace of our own.
+
+    What is there already, an installed version's kinds and roles among it, is used as it is; what is missing is made
+    and removed afterwards.
+    """
     kubectl = _current_kubectl
     say(f"Using the cluster of the current context: {kubectl('config', 'current-context').strip()}.")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inferbench-demo-")))
         for manifest in (*CRDS, ROLES):
-            known = kubectl("get", f"--filename={manifest}", "--ignore-not-found", "--output=name").strip()
-            if not known:
-                stack.callback(kubectl, "delete", f"--filename={manifest}", "--ignore-not-found", "--wait=false")
-            kubectl("apply", "--server-side", f"--filename={manifest}")
+            for document in yaml.safe_load_all(manifest.read_text()):
+                _make_if_missing(stack, kubectl, document)
         kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
         kubeconfig = _for_operator(folder / "operator.kubeconfig", kubectl)
         operator = stack.enter_context(OperatorProcess(kubeconfig, folder / "operator.log"))
-        stack.callback(kubectl, "delete", f"--filename={QUICKSTART}", "--ignore-not-found", "--wait=true")
-        yield Stage(kubectl, operator, None)
+        namespace = f"inferbench-demo-{secrets.token_hex(3)}"
+        kubectl("create", "namespace", namespace)
+        stack.callback(kubectl, "delete", "namespace", namespace, "--wait=false")
+        stack.callback(kubectl, "delete", "ib", "--all", f"--namespace={namespace}", "--wait=true")
+        yield Stage(kubectl, namespace, operator, None)
+
+
+def _make_if_missing(stack: ExitStack, kubectl: Kubectl, document: dict[str, Any]) -> None:
+    text = json.dumps(document)
+    if not kubectl("get", "--filename=-", "--ignore-not-found", "--output=name", stdin=text).strip():
+        stack.callback(kubectl, "delete", "--filename=-", "--ignore-not-found", "--wait=false", stdin=text)
+        kubectl("create", "--filename=-", stdin=text)
 
 
 def _current_kubectl(*arguments: str, stdin: str | None = None) -> str:
@@ -116,7 +134,9 @@ def _watch(stage: Stage) -> bool:
     """Print every change until the run is over; return whether it succeeded."""
     began, seen = time.monotonic(), ""
     while time.monotonic() - began < _LONGEST_SECONDS:
-        status: dict[str, Any] = json.loads(stage.kubectl("get", "ib", NAME, "--output=json"))["status"]
+        status: dict[str, Any] = json.loads(
+            stage.kubectl("get", "ib", NAME, f"--namespace={stage.namespace}", "--output=json")
+        )["status"]
         conditions: dict[str, dict[str, str]] = {found["type"]: found for found in status.get("conditions", [])}
         ready = conditions.get("Ready", {"status": "Unknown", "reason": "Waiting", "message": "for the operator."})
         line = f"{ready['reason']}: {ready['message']}"
@@ -134,9 +154,11 @@ def _watch(stage: Stage) -> bool:
 def _show(stage: Stage) -> None:
     for command in (("get", "ib", NAME), ("get", "ibr", f"--selector=inferbench.dev/benchmark={NAME}")):
         say(f"\n$ kubectl {' '.join(command)}")
-        say(stage.kubectl(*command).rstrip())
+        say(stage.kubectl(*command, f"--namespace={stage.namespace}").rstrip())
     say(f"\n$ curl --silent http://127.0.0.1:{stage.operator.metrics_port}/metrics | grep 'quantile=\"0.95\"'")
-    say("\n".join(line for line in stage.operator.metrics().splitlines() if 'quantile="0.95"' in line))
+    wanted = ('quantile="0.95"', f'namespace="{stage.namespace}"')
+    lines = stage.operator.metrics().splitlines()
+    say("\n".join(line for line in lines if all(word in line for word in wanted)))
 
 
 def _leave_running(stage: Stage) -> None:

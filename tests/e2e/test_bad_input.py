@@ -127,10 +127,10 @@ def test_a_job_that_the_api_server_refuses_is_told_and_not_tried_for_ever(harnes
 
     assert {entry["reason"] for entry in status["results"]} == {"JobRefused"}
     assert "tolerations" in status["results"][0]["message"]
-    before = _posts(harness)
+    posts, passes = _posts(harness), _passes(harness)
     harness.kubectl("annotate", "ib", "refused", "touched=1")
-    eventually("the touch is seen", lambda: harness.get("ib", "refused")["metadata"]["annotations"])
-    assert _posts(harness) == before
+    eventually("the operator has looked at it again", lambda: _passes(harness) > passes)
+    assert _posts(harness) == posts
 
     harness.apply(benchmark("refused", runner={"tolerations": [{"key": "a", "operator": "Exists"}]}))
     harness.wait_until_finished("refused")
@@ -152,8 +152,53 @@ def test_the_real_runner_says_what_is_wrong_with_a_model(harness: Harness) -> No
     cells = {model: entry for (model, _, _), entry in harness.cells("mixed").items()}
     assert (cells["missing"]["state"], cells["missing"]["reason"]) == ("failed", "ModelNotFound")
     assert "/nowhere/model" in cells["missing"]["message"]
-    assert cells["no-task"]["state"] == "failed"
+    assert (cells["no-task"]["state"], cells["no-task"]["reason"]) == ("failed", "TaskUnsupported")
+    assert "image-classification" in cells["no-task"]["message"]
     assert cells["fine"]["state"] == "succeeded", "the other models are measured all the same"
+
+
+def test_a_job_that_a_quota_forbids_is_told_and_made_when_it_is_lifted(harness: Harness) -> None:
+    """The quota's sentence is in the status while it lasts, and the run goes on by itself afterwards."""
+    harness.agent.add_node(cpu_node("simulated", local=False))
+    harness.kubectl("create", "quota", "none", "--hard=count/jobs.batch=0")
+    # The API server learns of quotas by a watch; a Job that slips through would prove nothing.
+    eventually("the quota is in force", lambda: "hard" in harness.get("quota", "none").get("status", {}))
+    harness.apply(benchmark("forbidden"))
+
+    ready = eventually(
+        "the quota is told", lambda: harness.condition("forbidden", "Ready"), lambda found: "quota" in str(found)
+    )
+
+    assert (ready["status"], ready["reason"]) == ("False", "JobRefused")
+    harness.kubectl("delete", "quota", "none")
+    harness.wait_until_finished("forbidden")
+    assert harness.condition("forbidden", "Ready")["status"] == "True"
+
+
+def test_a_runner_whose_time_is_up_keeps_what_it_has_measured(harness: Harness) -> None:
+    """The real runner ends by itself before its deadline is enforced; the retry measures only what is missing."""
+    harness.agent.add_node(cpu_node("laptop"))
+    tiny = {"name": "tiny", "id": "bert-base-uncased", "weights": "Random", "config": {"num_hidden_layers": 1}}
+    seconds = 60
+    harness.apply(
+        benchmark(
+            "late",
+            models=[tiny],
+            measurement={"minSamples": 1, "minSeconds": seconds * 3 // 5, "maxSeconds": seconds * 3 // 5},
+            execution={"measureDeadlineSeconds": seconds},
+        )
+    )
+
+    status = harness.wait_until_finished("late", seconds=600)
+
+    assert [(entry["state"], entry["attempts"]) for entry in status["results"]] == [("succeeded", 1), ("succeeded", 2)]
+    told = [event["reason"] for event in harness.list("events")]
+    assert told.count("MeasureDeadlineExceeded") == 1
+
+
+def _passes(harness: Harness) -> float:
+    lines = harness.operator.metrics().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("inferbench_operator_reconciles_total"))
 
 
 def _posts(harness: Harness) -> list[str]:

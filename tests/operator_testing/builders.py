@@ -174,7 +174,11 @@ def details(entry: CellMeasured, **changes: Any) -> CellDetails:  # noqa: ANN401
         min_microseconds=1,
         p50=Interval(value_microseconds=entry.p50_microseconds),
         p90=Interval(value_microseconds=entry.p90_microseconds),
-        p95=Interval(value_microseconds=entry.p95_microseconds),
+        p95=Interval(
+            value_microseconds=entry.p95_microseconds,
+            low_microseconds=entry.p95_low_microseconds,
+            high_microseconds=entry.p95_high_microseconds,
+        ),
         p99=Interval(value_microseconds=entry.p99_microseconds),
         max_microseconds=entry.max_microseconds,
     )

@@ -52,7 +52,7 @@ WAITING_ROWS = [
         -150,
         id="an image that can't be pulled is said so",
     ),
-    pytest.param(_attempt(running(), deleting=False), "", -70, id="a runner at work gets the measure deadline"),
+    pytest.param(_attempt(running(), deleting=False), "", -130, id="a runner at work gets its deadline and a grace"),
     pytest.param(
         _attempt(running(), finished_at=ago(3), failed_reason="BackoffLimitExceeded"),
         Reason.POD_MISSING,
@@ -97,7 +97,7 @@ DEADLINE_ROWS = [
         id="the container did not start, in the kubelet's words",
     ),
     pytest.param(
-        _attempt(running(started_at=ago(100))), Reason.MEASURE_DEADLINE, "100 s", id="the runner did not finish"
+        _attempt(running(started_at=ago(160))), Reason.MEASURE_DEADLINE, "100 s", id="the runner hangs after its grace"
     ),
 ]
 
@@ -124,6 +124,7 @@ ENDED_ROWS = [
         id="an uncaught error, with its last words",
     ),
     pytest.param(_attempt(ended(exit_code=2)), Reason.RUNNER_FAILED, False, "refused its plan", id="a refused plan"),
+    pytest.param(_attempt(ended(exit_code=124)), Reason.MEASURE_DEADLINE, True, "no time left", id="its time was up"),
     pytest.param(_attempt(ended(exit_code=137)), Reason.RUNNER_KILLED, True, "SIGKILL", id="SIGKILL"),
     pytest.param(
         _attempt(ended(exit_code=137, reason="OOMKilled")), Reason.OUT_OF_MEMORY, True, "memory", id="out of memory"

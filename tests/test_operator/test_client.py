@@ -15,6 +15,7 @@ from inferbench_operator.kube.client import Client
 from inferbench_operator.kube.errors import (
     AlreadyExistsError,
     ConflictError,
+    ForbiddenError,
     KubernetesError,
     NotFoundError,
     RefusedError,
@@ -76,7 +77,7 @@ def _status(code: int, reason: str, message: str = "words") -> Json:
         pytest.param(409, b"plain words", ConflictError, id="a conflict without a reason"),
         pytest.param(422, _status(422, "Invalid"), RefusedError, id="invalid"),
         pytest.param(400, _status(400, "BadRequest"), RefusedError, id="malformed"),
-        pytest.param(403, _status(403, "Forbidden"), KubernetesError, id="a right or a quota that may come back"),
+        pytest.param(403, _status(403, "Forbidden"), ForbiddenError, id="a right or a quota that may come back"),
         pytest.param(401, _status(401, "Unauthorized"), KubernetesError, id="a token that may be renewed"),
         pytest.param(429, _status(429, "TooManyRequests"), KubernetesError, id="too many requests"),
         pytest.param(500, _status(500, "InternalError"), KubernetesError, id="a fault of the server"),
@@ -123,7 +124,7 @@ async def test_requests_are_what_the_api_expects(api: Api, client: Client) -> No
     await client.delete(JOB, "team", "x", uid="u")
     root = "/apis/inferbench.dev/v1alpha1/namespaces/team"
     assert api.requests == [
-        ("POST", "/apis/batch/v1/namespaces/team/jobs", manifest),
+        ("POST", "/apis/batch/v1/namespaces/team/jobs?fieldValidation=Strict", manifest),
         ("GET", "/api/v1/namespaces/team/pods/x", None),
         ("PUT", f"{root}/inferencebenchmarkresults/x", manifest),
         ("PUT", f"{root}/inferencebenchmarks/x/status", manifest),

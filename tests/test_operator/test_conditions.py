@@ -155,7 +155,7 @@ def test_messages_name_the_trouble() -> None:
     of = _written(benchmark(TWO), _attempt(ended(exit_code=1, last_words="KeyError: 7"), 0, 1))
     ready = next(condition for condition in of.status.conditions if condition.type is ConditionType.READY)
     assert ready.reason == "CellsFailed"
-    for word in ("2 of 2 cells", "bert on cpu fp32 length 8 batch 1", "KeyError: 7"):
+    for word in ("2 of 2.", "bert on cpu fp32 length 8 batch 1", "KeyError: 7"):
         assert word in ready.message
 
 

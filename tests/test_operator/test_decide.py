@@ -11,7 +11,7 @@ from inferbench_operator.core.decide import Decision, decide
 from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Result
 from inferbench_operator.core.names import LABEL_ATTEMPT
 from inferbench_operator.core.settings import Settings
-from inferbench_operator.models.benchmark import BenchmarkSpec
+from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
 from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Trigger
 from inferbench_runner.contract import AcceleratorKind, FailureReason
 from operator_testing.builders import (
@@ -106,7 +106,7 @@ def test_a_job_that_goes_on_is_left_alone() -> None:
     assert not decision.create_jobs
     assert not decision.delete_jobs
     assert _entry(decision).state is CellState.RUNNING
-    assert decision.look_again_at == ago(30 - 3600)
+    assert decision.look_again_at == ago(30 - 3600 - 60)
 
 
 def test_results_come_before_everything_else() -> None:
@@ -306,6 +306,27 @@ def test_never_means_never() -> None:
     kept = [result_of(of, cell, run="ffffffff") for cell in cells_of(TWO)]
     of = _edited(of, spec(sequenceLengths=[8, 16, 32], reuse="Never"))
     assert {entry.state for entry in _status(_decide(observed(of, *kept))).results} == {CellState.PENDING}
+
+
+def test_another_reuse_does_not_take_up_a_finished_run() -> None:
+    """What a run has kept, it keeps; reuse is about the next one."""
+    of = benchmark(TWO)
+    kept = [result_of(of, cell) for cell in cells_of(TWO)]
+    of = _started(TWO, *kept)
+    of = replace(of, spec=of.spec.model_copy(update={"reuse": Reuse.NEVER}) if of.spec else None)
+    decision = _decide(observed(of, *kept))
+    assert {entry.state for entry in _status(decision).results} == {CellState.REUSED}
+    assert not decision.create_jobs
+
+
+def test_a_job_that_may_not_be_made_for_now_is_told() -> None:
+    """The sentence of a quota or of a policy is the reason why the run does not go on."""
+    of = _started()
+    decision = _decide(replace(observed(of), blocked="exceeded quota: count/jobs.batch=0"))
+    ready = next(found for found in _status(decision).conditions if found.type is ConditionType.READY)
+    assert ready.reason == "JobRefused"
+    assert "exceeded quota" in ready.message
+    assert decision.create_jobs, "it is tried all the same"
 
 
 OTHER_IMAGE = Settings(runner_images={**SETTINGS.runner_images, AcceleratorKind.CPU: "inferbench/runner-cpu:0.2.0"})

@@ -78,6 +78,8 @@ def test_a_report_of_eight_cells_fits_into_a_termination_message() -> None:
         pytest.param(_altered(p50Microseconds=5001), "no valid report", id="a median above p95"),
         pytest.param(_altered(p95LowMicroseconds=5001), "no valid report", id="p95 outside its interval"),
         pytest.param(_altered(meanMicroseconds=10**9), "no valid report", id="a mean above the maximum"),
+        pytest.param(_altered(samples=129), "can't be Valid", id="a verdict that its samples don't bear out"),
+        pytest.param(_altered(p95HighMicroseconds=None), "both bounds", id="half an interval"),
         pytest.param(_altered(samples=0), "no valid report", id="figures without samples"),
         pytest.param(_altered(inferencesPerSecond="fast"), "no valid report", id="a rate that is no number"),
         pytest.param(_altered(verdict="Great"), "no valid report", id="a verdict of its own"),

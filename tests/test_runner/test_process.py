@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from inferbench_runner.contract import (
+    DEADLINE_EXIT_CODE,
     REPORT_MARK,
     TERMINATION_PATH_VARIABLE,
     CompactReport,
@@ -42,12 +43,12 @@ def message(tmp_path: Path) -> CompactReport:
 
 
 @contextmanager
-def endless_second_shape(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def endless_second_shape(tmp_path: Path, **plan: object) -> Iterator[subprocess.Popen[str]]:
     """Yield a runner whose first shape is done and whose second one goes on.
 
     Its back end sleeps as many milliseconds as the shape has tokens: 1 for the first, 100,000 for the second.
     """
-    variables = environment(tmp_path, shapes=((1, 1), (100_000, 1)), measurement={"maxSeconds": 3600})
+    variables = environment(tmp_path, shapes=((1, 1), (100_000, 1)), measurement={"maxSeconds": 3600}, **plan)
     runner = subprocess.Popen(
         [sys.executable, FAKE_RUNNER], env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -80,6 +81,15 @@ def test_a_stopped_runner_exits_promptly_and_reports(tmp_path: Path) -> None:
     assert [details.cell for details in FullReport.model_validate_json(out.removeprefix(REPORT_MARK)).cells] == [
         cell(0)
     ]
+    assert [entry.cell for entry in message(tmp_path).measured] == [cell(0)]
+
+
+def test_a_runner_whose_deadline_passes_ends_by_itself_and_reports(tmp_path: Path) -> None:
+    """What was measured before the plan's deadline stands, and the exit code tells a deadline from a crash."""
+    with endless_second_shape(tmp_path, deadlineSeconds=3) as runner:
+        out, _ = runner.communicate(timeout=DEADLINE_SECONDS)
+    assert runner.returncode == DEADLINE_EXIT_CODE
+    assert len(FullReport.model_validate_json(out.removeprefix(REPORT_MARK)).cells) == 1
     assert [entry.cell for entry in message(tmp_path).measured] == [cell(0)]
 
 

@@ -45,19 +45,23 @@ def test_rounding_keeps_figures_in_order(samples: list[int]) -> None:
     found = measured(samples)
     entry = found.to_cell()
     details = found.to_details()
-    assert entry.p95_low_microseconds <= entry.p95_microseconds <= entry.p95_high_microseconds
-    if found.summary.p95.low is not None:
+    if entry.p95_low_microseconds is not None and entry.p95_high_microseconds is not None:
+        assert entry.p95_low_microseconds <= entry.p95_microseconds <= entry.p95_high_microseconds
+        assert found.summary.p95.low is not None
         assert entry.p95_low_microseconds * 1000 <= found.summary.p95.low
         assert details.call.p95.low_microseconds == entry.p95_low_microseconds
     else:
+        assert found.summary.p95.low is None
         assert details.call.p95.low_microseconds is None
         assert entry.verdict is Verdict.INCONCLUSIVE
 
 
-def test_too_few_samples_give_the_extremes_as_bounds() -> None:
-    """With too few samples for an interval the bounds are the smallest and the largest sample."""
-    entry = measured([3_000_001, 1_999_999, 2_500_000]).to_cell()
-    assert (entry.p95_low_microseconds, entry.p95_high_microseconds, entry.max_microseconds) == (1999, 3001, 3001)
+def test_too_few_samples_give_no_bounds() -> None:
+    """No interval is claimed where there is none, neither in the figures nor in words."""
+    found = measured([3_000_001, 1_999_999, 2_500_000])
+    entry = found.to_cell()
+    assert (entry.p95_low_microseconds, entry.p95_high_microseconds, entry.max_microseconds) == (None, None, 3001)
+    assert "no interval" in found.to_sentence()
 
 
 def test_eight_cells_with_the_longest_numbers_fit() -> None:

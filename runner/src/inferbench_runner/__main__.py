@@ -1,8 +1,9 @@
 """Command line of the runner: `python -m inferbench_runner [--plan FILE]`.
 
 Exit codes: 0 when the report was delivered, even if shapes failed for a reason it names; 1 for an error of the runner
-itself; 2 for an invalid plan; 128 plus the signal's number when told to stop (143 for SIGTERM), with what was measured
-reported. An invalid plan is reported for those cells whose hashes can be read from it, and else by an empty report.
+itself; 2 for an invalid plan; 124 when the plan's deadline has passed; 128 plus the signal's number when told to stop
+(143 for SIGTERM); with the last two, what was measured is reported. An invalid plan is reported for those cells whose
+hashes can be read from it, and else by an empty report.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from inferbench_runner.backends import open_backend
-from inferbench_runner.contract import PLAN_VARIABLE, CellFailed, CompactReport, FailureReason, Phase
+from inferbench_runner.contract import (
+    DEADLINE_EXIT_CODE,
+    INVALID_PLAN_EXIT_CODE,
+    PLAN_VARIABLE,
+    CellFailed,
+    CompactReport,
+    FailureReason,
+    Phase,
+)
 from inferbench_runner.outlet import Outlet, say
 from inferbench_runner.planfile import PlanError, parse_plan, plan_text
 from inferbench_runner.report import MESSAGE_CHARACTERS
@@ -27,7 +36,6 @@ from inferbench_runner.words import one_line
 
 DELIVERED: Final = 0
 INTERNAL: Final = 1
-INVALID_PLAN: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None, open_backend: OpenBackend = open_backend) -> int:
@@ -42,6 +50,9 @@ def main(arguments: Sequence[str] | None = None, open_backend: OpenBackend = ope
         plan = parse_plan(plan_text(options.plan, os.environ))
     except PlanError as error:
         return _refuse(error, outlet)
+    if plan.deadline_seconds:
+        signal.signal(signal.SIGALRM, _stop)
+        signal.alarm(plan.deadline_seconds)
     try:
         Run(plan, outlet, open_backend).carry_out()
     except Exception:  # noqa: BLE001  # the outermost frame: everything else has a typed reason
@@ -62,13 +73,13 @@ def _refuse(error: PlanError, outlet: Outlet) -> int:
             )
         )
     )
-    return INVALID_PLAN
+    return INVALID_PLAN_EXIT_CODE
 
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """Leave by way of the frames' own clean-up, which delivers the report; a second signal must not cut that short."""
     signal.signal(number, signal.SIG_IGN)
-    sys.exit(128 + number)
+    sys.exit(DEADLINE_EXIT_CODE if number == signal.SIGALRM else 128 + number)
 
 
 if __name__ == "__main__":

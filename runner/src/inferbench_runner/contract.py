@@ -34,6 +34,12 @@ FULL_REPORT_BYTES: Final = 256 * 1024
 REPORT_MARK: Final = "INFERBENCH-REPORT "
 """Prefix of the one log line that carries the full report."""
 
+INVALID_PLAN_EXIT_CODE: Final = 2
+"""Exit code of a runner that can't make sense of its plan."""
+
+DEADLINE_EXIT_CODE: Final = 124
+"""Exit code of a runner whose plan's deadline has passed; the same as of timeout(1)."""
+
 MAX_SHAPES: Final = 8
 """Most shapes in one plan: eight entries of the compact report fit into a termination message."""
 
@@ -138,7 +144,6 @@ class FailureReason(StrEnum):
         """Whether the same plan could succeed in a new pod without anything being changed."""
         return self in {
             FailureReason.OUT_OF_MEMORY,
-            FailureReason.DEVICE_NOT_FOUND,
             FailureReason.FETCH_FAILED,
             FailureReason.INTERNAL_ERROR,
         }
@@ -194,6 +199,8 @@ class Plan(Contract):
     precision: Precision = Precision.FP32
     shapes: Annotated[tuple[Shape, ...], Field(min_length=1, max_length=MAX_SHAPES)]
     measurement: Measurement = Measurement()
+    deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] | None = None
+    """Time after which the runner ends by itself, with exit code `DEADLINE_EXIT_CODE` and what it has measured."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
     """Seed of random weights and of the inputs."""
 
@@ -214,8 +221,9 @@ class CellMeasured(Contract):
     p50_microseconds: Microseconds
     p90_microseconds: Microseconds
     p95_microseconds: Microseconds
-    p95_low_microseconds: Microseconds
-    p95_high_microseconds: Microseconds
+    p95_low_microseconds: Microseconds | None = None
+    """Lower bound of the 95 % confidence interval of p95; None, as the upper one, where there are too few samples."""
+    p95_high_microseconds: Microseconds | None = None
     p99_microseconds: Microseconds
     max_microseconds: Microseconds
     inferences_per_second: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,12}(\.[0-9]{1,6})?$")]
@@ -231,12 +239,19 @@ class CellMeasured(Contract):
             self.p99_microseconds,
             self.max_microseconds,
         )
-        interval = (self.p95_low_microseconds, self.p95_microseconds, self.p95_high_microseconds)
+        low, high = self.p95_low_microseconds, self.p95_high_microseconds
+        if (low is None) != (high is None):
+            msg = "p95 has both bounds of its interval or none"
+            raise ValueError(msg)
+        interval = (low or 0, self.p95_microseconds, self.max_microseconds if high is None else high)
         if list(quantiles) != sorted(quantiles) or list(interval) != sorted(interval):
             msg = "percentiles must not decrease, and p95 must lie inside its interval"
             raise ValueError(msg)
-        if self.p95_high_microseconds > self.max_microseconds or self.mean_microseconds > self.max_microseconds:
+        if max(interval) > self.max_microseconds or self.mean_microseconds > self.max_microseconds:
             msg = "neither the mean nor a bound of p95 can exceed the maximum"
+            raise ValueError(msg)
+        if self.verdict is Verdict.VALID and (self.samples < MIN_SAMPLES_FOR_P95 or high is None):
+            msg = f"a p95 of fewer than {MIN_SAMPLES_FOR_P95} samples, or without an interval, can't be Valid"
             raise ValueError(msg)
         return self
 

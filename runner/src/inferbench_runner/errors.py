@@ -41,7 +41,7 @@ class MissingDependencyError(RunnerError):
 
 
 class DeviceNotFoundError(RunnerError):
-    """Retry: yes. Another node may offer the device."""
+    """Retry: no. The image lacks what would drive the device, on every node."""
 
     reason = FailureReason.DEVICE_NOT_FOUND
 

@@ -44,11 +44,7 @@ class Measured:
     summary: Summary
 
     def to_cell(self) -> CellMeasured:
-        """Convert to the headline figures.
-
-        The contract wants bounds for every p95. Where there are too few samples for an interval they are the smallest
-        and the largest sample, the widest that can be said, and the verdict is `Inconclusive`.
-        """
+        """Convert to the headline figures; p95 has no bounds where there are too few samples for an interval."""
         summary, p95 = self.summary, self.summary.p95
         return CellMeasured(
             cell=self.shape.cell,
@@ -57,8 +53,8 @@ class Measured:
             p50_microseconds=_nearest(summary.p50.value),
             p90_microseconds=_nearest(summary.p90.value),
             p95_microseconds=_nearest(p95.value),
-            p95_low_microseconds=_down(summary.minimum if p95.low is None else p95.low),
-            p95_high_microseconds=_up(summary.maximum if p95.high is None else p95.high),
+            p95_low_microseconds=None if p95.low is None else _down(p95.low),
+            p95_high_microseconds=None if p95.high is None else _up(p95.high),
             p99_microseconds=_nearest(summary.p99.value),
             max_microseconds=_up(summary.maximum),
             inferences_per_second=rate(summary.count * self.shape.batch_size, self.series.window_ns),
@@ -68,8 +64,10 @@ class Measured:
     def to_sentence(self) -> str:
         """Convert to words for people."""
         cell = self.to_cell()
-        low, high = _spoken(cell.p95_low_microseconds), _spoken(cell.p95_high_microseconds)
-        return f"p95 {_spoken(cell.p95_microseconds)} ms ({low} to {high}), {cell.samples} samples, {cell.verdict}"
+        interval = "no interval"
+        if cell.p95_low_microseconds is not None and cell.p95_high_microseconds is not None:
+            interval = f"{_spoken(cell.p95_low_microseconds)} to {_spoken(cell.p95_high_microseconds)}"
+        return f"p95 {_spoken(cell.p95_microseconds)} ms ({interval}), {cell.samples} samples, {cell.verdict}"
 
     def to_details(self) -> CellDetails:
         """Convert to what the full report adds."""

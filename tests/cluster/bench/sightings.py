@@ -31,7 +31,7 @@ class Moments:
 
 
 class Sightings:
-    """Follows one namespace; all moments are by name of the benchmark, or of a Job that belongs to none."""
+    """Follows one namespace; all moments are by name of the benchmark, or of a Job or pod that belongs to none."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         """Prepare; `follow` does the work."""
@@ -70,7 +70,8 @@ class Sightings:
 
     def _saw_pod(self, pod: Json, moment: int) -> None:
         if any("terminated" in found.get("state", {}) for found in pod["status"].get("containerStatuses", [])):
-            self.exit.mark(pod["metadata"]["labels"][LABEL_BENCHMARK], moment)
+            metadata = pod["metadata"]
+            self.exit.mark(metadata.get("labels", {}).get(LABEL_BENCHMARK, metadata["name"]), moment)
 
     def _saw_benchmark(self, benchmark: Json, moment: int) -> None:
         name, status = benchmark["metadata"]["name"], benchmark["status"]

@@ -21,7 +21,7 @@ Say = Callable[[str], None]
 
 _NAMESPACE: Final = "bench"
 _PATH: Final = f"/apis/inferbench.dev/v1alpha1/namespaces/{_NAMESPACE}/inferencebenchmarks"
-_PATIENCE_SECONDS: Final = 120.0
+_PATIENCE_SECONDS: Final = 300.0
 # A node takes 110 pods at a time.
 _NODES: Final = 3
 

@@ -17,12 +17,13 @@ from enum import StrEnum
 from inferbench_operator.core.facts import Attempt, Pod, Termination
 from inferbench_operator.core.names import Reason
 from inferbench_operator.models.benchmark import ExecutionPolicy
+from inferbench_runner import contract as runner
 from inferbench_runner.contract import CellFailed, CellMeasured
 
 # Job and pod are watched apart, so the end of a Job may be seen before that of its pod, which alone has the figures.
 _LAST_CALL = timedelta(seconds=10)
-_SIGKILL = 137
-_INVALID_PLAN = 2
+# The runner ends by itself when its deadline passes, and keeps what it has; only one that hangs is cut off.
+_DEADLINE_GRACE = timedelta(seconds=60)
 
 
 class Stage(StrEnum):
@@ -89,7 +90,8 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
     pod = attempt.pod
     if pod and pod.started_at:
         limit = timedelta(seconds=policy.measure_deadline_seconds)
-        return _until(pod.started_at + limit, now, Judgement(attempt, Stage.RUNNING), Reason.MEASURE_DEADLINE, limit)
+        running = Judgement(attempt, Stage.RUNNING)
+        return _until(pod.started_at + limit + _DEADLINE_GRACE, now, running, Reason.MEASURE_DEADLINE, limit)
     if pod and pod.scheduled_at:
         reason, message = _word(pod.waiting_reason) or Reason.STARTING, pod.waiting_message
         limit = timedelta(seconds=policy.start_deadline_seconds)
@@ -145,19 +147,25 @@ def _container_failure(pod: Pod, end: Termination) -> Failure:
             "memory, or measure a smaller batch.",
         )
     said = f' Its last words: "{end.last_words}"' if end.last_words else ""
-    if end.exit_code == _INVALID_PLAN:
-        return Failure(
-            Reason.RUNNER_FAILED,
-            f"The runner refused its plan; image and operator may be of different versions.{said}",
-            retryable=False,
-        )
     if end.exit_code:
-        killed = end.exit_code == _SIGKILL
-        how = "was killed by SIGKILL before it had measured this" if killed else f"ended with exit code {end.exit_code}"
-        return Failure(Reason.RUNNER_KILLED if killed else Reason.RUNNER_FAILED, f"The runner {how}.{said}")
+        return _exit_failure(end.exit_code, said)
     if end.report_error:
         return Failure(Reason.REPORT_INVALID, f"The runner's report is refused: {end.report_error}.")
     return Failure(Reason.NO_REPORT, "The runner ended without a report on this cell.")
+
+
+def _exit_failure(code: int, said: str) -> Failure:
+    match code:
+        case runner.INVALID_PLAN_EXIT_CODE:
+            why = "refused its plan; image and operator may be of different versions"
+            return Failure(Reason.RUNNER_FAILED, f"The runner {why}.{said}", retryable=False)
+        case runner.DEADLINE_EXIT_CODE:
+            why = "had no time left to measure this; raise spec.execution.measureDeadlineSeconds"
+            return Failure(Reason.MEASURE_DEADLINE, f"The runner {why}.")
+        case 137:
+            return Failure(Reason.RUNNER_KILLED, f"The runner was killed by SIGKILL before it had measured this.{said}")
+        case _:
+            return Failure(Reason.RUNNER_FAILED, f"The runner ended with exit code {code}.{said}")
 
 
 def _pod_failure(pod: Pod) -> Failure:

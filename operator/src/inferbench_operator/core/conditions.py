@@ -12,7 +12,7 @@ from datetime import datetime
 
 from inferbench_operator.core.attempts import Judgement, Stage
 from inferbench_operator.core.facts import Benchmark
-from inferbench_operator.core.names import Reason
+from inferbench_operator.core.names import Reason, shortened
 from inferbench_operator.models.status import (
     CellCounts,
     CellState,
@@ -22,6 +22,7 @@ from inferbench_operator.models.status import (
     ConditionType,
     Run,
 )
+from inferbench_runner.contract import Verdict
 
 _ORDER = list(ConditionType)
 _MESSAGE_LENGTH = 1024
@@ -46,7 +47,7 @@ class Conditions:
             type=kind,
             status=status,
             reason=reason,
-            message=message[:_MESSAGE_LENGTH],
+            message=shortened(message, _MESSAGE_LENGTH),
             last_transition_time=before.last_transition_time if before and unchanged else self._now,
             observed_generation=self._generation,
         )
@@ -77,15 +78,17 @@ def of_run(
     cells: Sequence[CellStatus],
     judgements: Iterable[Judgement],
     now: datetime,
+    *,
+    blocked: str = "",
 ) -> list[Condition]:
     """Return the conditions of a benchmark whose run goes on or has ended."""
     conditions = Conditions(benchmark, now)
     same_run = benchmark.status.run is not None and benchmark.status.run.id == run.id
-    conditions.set(ConditionType.ACCEPTED, _TRUE, Reason.ACCEPTED, f"The matrix has {counts.total} cells.")
+    conditions.set(ConditionType.ACCEPTED, _TRUE, Reason.ACCEPTED, f"Cells in the matrix: {counts.total}.")
     _capacity(conditions, list(judgements), same_run=same_run)
     finished = all(cell.state.terminal for cell in cells)
     if not finished:
-        reason, message = _progress(counts, cells)
+        reason, message = _progress(counts, cells, blocked)
         conditions.set(ConditionType.RECONCILING, _TRUE, reason, message)
         conditions.set(ConditionType.READY, _FALSE, reason, message)
     elif failed := [cell for cell in cells if cell.state is CellState.FAILED]:
@@ -95,10 +98,16 @@ def of_run(
         conditions.set(ConditionType.SUCCEEDED, _FALSE, Reason.CELLS_FAILED, message)
     else:
         reused = f", {counts.reused} of them kept from earlier runs" if counts.reused else ""
-        message = f"All {counts.total} cells have figures{reused}."
+        doubtful = sum(cell.verdict is not Verdict.VALID for cell in cells)
+        doubts = f" {doubtful} of them should not be relied on; see their verdicts." if doubtful else ""
+        message = f"{_cells(counts.total)} figures{reused}.{doubts}"
         conditions.set(ConditionType.READY, _TRUE, Reason.RUN_SUCCEEDED, message)
         conditions.set(ConditionType.SUCCEEDED, _TRUE, Reason.RUN_SUCCEEDED, message)
     return conditions.listed()
+
+
+def _cells(count: int) -> str:
+    return "The cell has" if count == 1 else f"All {count} cells have"
 
 
 def _capacity(conditions: Conditions, judgements: list[Judgement], *, same_run: bool) -> None:
@@ -118,11 +127,13 @@ def _capacity(conditions: Conditions, judgements: list[Judgement], *, same_run: 
         conditions.keep(ConditionType.CAPACITY_AVAILABLE)
 
 
-def _progress(counts: CellCounts, cells: Sequence[CellStatus]) -> tuple[Reason, str]:
+def _progress(counts: CellCounts, cells: Sequence[CellStatus], blocked: str) -> tuple[Reason, str]:
     tally = (
         f"{counts.progress} cells finished; {counts.running} running, {counts.waiting} waiting, "
         f"{counts.pending} not started."
     )
+    if blocked:
+        return Reason.JOB_REFUSED, f"{tally} The API server does not let the operator create a Job: {blocked}"
     waiting = next((cell for cell in cells if cell.state is CellState.WAITING and cell.message), None)
     if counts.running or waiting is None:
         return Reason.MEASURING if counts.running else Reason.WAITING, tally
@@ -134,6 +145,6 @@ def _failure_message(failed: Sequence[CellStatus], counts: CellCounts) -> str:
     first = failed[0]
     length = f" length {first.sequence_length}" if first.sequence_length else ""
     return (
-        f"{len(failed)} of {counts.total} cells failed. First: {first.model} on {first.accelerator} {first.precision}"
+        f"Failed cells: {len(failed)} of {counts.total}. First: {first.model} on {first.accelerator} {first.precision}"
         f"{length} batch {first.batch_size}: {first.reason}: {first.message}"
     )

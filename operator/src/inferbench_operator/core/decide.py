@@ -120,7 +120,7 @@ def _decide_run(
         return Decision(results=new_results, look_again_at=now)
     entries = {cell.hash: _entry(situation, cell) for cell in situation.cells}
     entries |= _refused(situation, entries, observed.refusals)
-    status = _status(situation, list(entries.values()), now)
+    status = _status(situation, list(entries.values()), now, blocked=observed.blocked)
     # What is to go goes first: its devices are wanted, and a quota may leave no room for both.
     wanted = () if foreign else _new_jobs(situation, entries, settings)
     overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
@@ -220,16 +220,15 @@ def _reusable(
 ) -> dict[str, Result]:
     """Return results of earlier runs that stand: same cell, and same image as would measure it now.
 
-    What this run has kept, it keeps: a new default image must not take up again a run that has ended.
+    What this run has kept, it keeps: neither a new default image nor another `reuse` takes up a run that has ended.
     """
-    if spec.reuse is not Reuse.UNCHANGED_CELLS:
-        return {}
+    reuse = spec.reuse is Reuse.UNCHANGED_CELLS
     kept = {cell for cell, entry in before.items() if entry.state is CellState.REUSED}
     return {
         result.spec.cell: result
         for result in found
         if result.status.run != run.id
-        and (result.spec.cell in kept or images.get(result.spec.cell) == result.status.runner_image)
+        and (result.spec.cell in kept or (reuse and images.get(result.spec.cell) == result.status.runner_image))
     }
 
 
@@ -266,7 +265,7 @@ def _entry(situation: _Situation, cell: Cell) -> CellStatus:
     latest = tried[-1] if tried and tried[-1].attempt.number >= attempts else None
     if latest and latest.stage is not Stage.ENDED:
         state = CellState.RUNNING if latest.stage is Stage.RUNNING else CellState.WAITING
-        message = latest.message[:_MESSAGE_LENGTH]
+        message = names.shortened(latest.message, _MESSAGE_LENGTH)
         return results.entry(cell, state=state, attempts=attempts, reason=latest.reason, message=message)
     return _retry_or_fail(situation, cell, attempts, _failure(cell, latest, before, attempts))
 
@@ -293,7 +292,7 @@ def _retry_or_fail(situation: _Situation, cell: Cell, attempts: int, failure: Fa
         state=CellState.FAILED if final else CellState.PENDING,
         attempts=attempts,
         reason=failure.reason,
-        message=failure.message[:_MESSAGE_LENGTH],
+        message=names.shortened(failure.message, _MESSAGE_LENGTH),
     )
 
 
@@ -306,7 +305,7 @@ def _refused(
         missing = _missing(plan, entries)
         refusal = refusals.get(_next_job_name(situation, plan, entries))
         if missing and refusal:
-            why = f"The API server refuses the Job; correct spec.runner: {refusal}"[:_MESSAGE_LENGTH]
+            why = names.shortened(f"The API server refuses the Job; correct spec.runner: {refusal}", _MESSAGE_LENGTH)
             update = {"state": CellState.FAILED, "reason": Reason.JOB_REFUSED.value, "message": why}
             failed |= {cell.hash: entries[cell.hash].model_copy(update=update) for cell in missing}
     return failed
@@ -347,7 +346,7 @@ def _next_job_name(situation: _Situation, plan: PlanGroup, entries: Mapping[str,
     return names.job_name(benchmark=name, run=situation.run.id, plan=plan.hash, attempt=attempt)
 
 
-def _status(situation: _Situation, entries: Sequence[CellStatus], now: datetime) -> BenchmarkStatus:
+def _status(situation: _Situation, entries: Sequence[CellStatus], now: datetime, *, blocked: str) -> BenchmarkStatus:
     counts = _counts(entries)
     finished = all(entry.state.terminal for entry in entries)
     run = situation.run
@@ -355,7 +354,9 @@ def _status(situation: _Situation, entries: Sequence[CellStatus], now: datetime)
         run = run.model_copy(update={"completion_time": now if finished else None})
     return BenchmarkStatus(
         observed_generation=situation.benchmark.generation,
-        conditions=conditions.of_run(situation.benchmark, run, counts, entries, situation.judgements, now),
+        conditions=conditions.of_run(
+            situation.benchmark, run, counts, entries, situation.judgements, now, blocked=blocked
+        ),
         run=run,
         cells=counts,
         slowest_p95_microseconds=max((entry.p95_microseconds or 0 for entry in entries), default=0) or None,

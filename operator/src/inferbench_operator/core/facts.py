@@ -106,5 +106,7 @@ class Observed:
     benchmark: Benchmark
     attempts: tuple[Attempt, ...] = ()
     results: tuple[Result, ...] = ()
+    blocked: str = ""
+    """Why the API server does not let the operator create a Job for now, such as a quota; empty if it does."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Why the API server refused to create a Job for this generation of the benchmark, by name of the Job."""

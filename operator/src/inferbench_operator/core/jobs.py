@@ -28,7 +28,7 @@ _SECURITY_CONTEXT: Final = {
 Manifest = dict[str, Any]
 
 
-def plan_of(cells: Sequence[Cell], placement: Placement, measurement: Measurement) -> Plan:
+def plan_of(cells: Sequence[Cell], placement: Placement, measurement: Measurement, *, deadline_seconds: int) -> Plan:
     """Return what the runner is told: one model on one device, and the shapes to measure."""
     model, accelerator = cells[0].model, cells[0].accelerator
     return Plan(
@@ -39,6 +39,7 @@ def plan_of(cells: Sequence[Cell], placement: Placement, measurement: Measuremen
         precision=cells[0].precision,
         shapes=tuple(cell.shape for cell in cells),
         measurement=measurement,
+        deadline_seconds=deadline_seconds,
     )
 
 
@@ -84,7 +85,9 @@ def job(
                     runner,
                     placement,
                     image=image_of(cells[0], placement, settings),
-                    plan=plan_of(cells, placement, measurement),
+                    plan=plan_of(
+                        cells, placement, measurement, deadline_seconds=spec.execution.measure_deadline_seconds
+                    ),
                     exclusive=spec.execution.exclusive_node,
                 ),
             },
@@ -162,10 +165,12 @@ def _container(runner: Runner, placement: Placement, *, image: str, plan: Plan) 
 
 
 def _resources(runner: Runner, placement: Placement) -> Manifest:
-    resources: Manifest = {key: dict(value) for key, value in runner.resources.items() if isinstance(value, dict)}
-    if placement.resource:
-        resources.setdefault("limits", {})[placement.resource] = str(placement.devices)
-        resources.setdefault("requests", {})[placement.resource] = str(placement.devices)
+    resources: Manifest = dict(runner.resources)
+    for part in ("limits", "requests") if placement.resource else ():
+        given = resources.get(part, {})
+        # What is no map is left as it is: the API server says so in better words.
+        if isinstance(given, dict):
+            resources[part] = given | {placement.resource: str(placement.devices)}
     return resources
 
 

@@ -21,6 +21,11 @@ MANAGER: Final = "inferbench-operator"
 RUNNER_CONTAINER: Final = "runner"
 
 
+def shortened(text: str, length: int) -> str:
+    """Return a text that is cut, visibly, where it is longer than `length` characters."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
 class Reason(StrEnum):
     """Reason words of conditions, cells and Events that the operator itself gives; the runner has its own list."""
 

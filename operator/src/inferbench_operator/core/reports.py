@@ -73,6 +73,8 @@ def _agrees(call: Latency, measured: CellMeasured) -> bool:
         (call.p50.value_microseconds, measured.p50_microseconds),
         (call.p90.value_microseconds, measured.p90_microseconds),
         (call.p95.value_microseconds, measured.p95_microseconds),
+        (call.p95.low_microseconds, measured.p95_low_microseconds),
+        (call.p95.high_microseconds, measured.p95_high_microseconds),
         (call.p99.value_microseconds, measured.p99_microseconds),
         (call.max_microseconds, measured.max_microseconds),
     )

@@ -89,19 +89,18 @@ def entry(cell: Cell, **state: Any) -> CellStatus:  # noqa: ANN401 - the other f
 
 
 def _call_latency(measured: CellMeasured, details: CellDetails | None) -> LatencyFigures:
-    p95 = Percentile(
-        value_microseconds=measured.p95_microseconds,
-        low_microseconds=measured.p95_low_microseconds,
-        high_microseconds=measured.p95_high_microseconds,
-    )
     if details:
-        return LatencyFigures.model_validate(details.call.model_dump()).model_copy(update={"p95": p95})
+        return LatencyFigures.model_validate(details.call.model_dump())
     return LatencyFigures(
         samples=measured.samples,
         mean_microseconds=measured.mean_microseconds,
         p50=Percentile(value_microseconds=measured.p50_microseconds),
         p90=Percentile(value_microseconds=measured.p90_microseconds),
-        p95=p95,
+        p95=Percentile(
+            value_microseconds=measured.p95_microseconds,
+            low_microseconds=measured.p95_low_microseconds,
+            high_microseconds=measured.p95_high_microseconds,
+        ),
         p99=Percentile(value_microseconds=measured.p99_microseconds),
         max_microseconds=measured.max_microseconds,
     )

@@ -20,7 +20,13 @@ from inferbench_operator.core.settings import Settings
 from inferbench_operator.kube import parse
 from inferbench_operator.kube.cache import Cache
 from inferbench_operator.kube.client import Client
-from inferbench_operator.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, RefusedError
+from inferbench_operator.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    KubernetesError,
+    RefusedError,
+)
 from inferbench_operator.kube.kinds import BENCHMARK, EVENT, JOB, RESULT, Kind
 from inferbench_operator.kube.parse import Key
 from inferbench_operator.models.base import API_VERSION
@@ -39,6 +45,7 @@ class Applier:
         self._cache = cache
         self._settings = settings
         self._status_written: dict[Key, datetime] = {}
+        self._blocked: dict[Key, str] = {}
         self._refusals: dict[Key, tuple[tuple[str, int], Mapping[str, str]]] = {}
 
     async def apply(self, key: Key, observed: Observed, decision: Decision, now: datetime) -> datetime | None:
@@ -66,20 +73,29 @@ class Applier:
         of, found = self._refusals.get(Key(benchmark.namespace, benchmark.name), (("", 0), {}))
         return found if of == (benchmark.uid, benchmark.generation) else {}
 
+    def blocked(self, key: Key) -> str:
+        """Return why the last Job of the benchmark could not be created for now; empty if it could."""
+        return self._blocked.get(key, "")
+
     def forget(self, key: Key) -> None:
         """Forget a benchmark that is gone."""
         self._status_written.pop(key, None)
         self._refusals.pop(key, None)
+        self._blocked.pop(key, None)
 
     async def _create_job(self, benchmark: Benchmark, manifest: Manifest) -> bool:
         """Create a Job; return whether the API server took it."""
+        key = Key(benchmark.namespace, benchmark.name)
         try:
             await self._create(JOB, benchmark, manifest)
         except RefusedError as error:
             found = {**self.refusals(benchmark), manifest["metadata"]["name"]: error.detail}
-            key = Key(benchmark.namespace, benchmark.name)
             self._refusals[key] = ((benchmark.uid, benchmark.generation), found)
             return False
+        except ForbiddenError as error:
+            self._blocked[key] = error.detail
+            raise
+        self._blocked.pop(key, None)
         return True
 
     async def _store(self, benchmark: Benchmark, write: ResultWrite) -> None:
@@ -165,6 +181,7 @@ class Applier:
             },
             "type": event.type,
             "reason": event.reason,
+            "action": event.action,
             "message": event.message[:_EVENT_MESSAGE_LENGTH],
             "source": {"component": MANAGER},
             "reportingComponent": MANAGER,

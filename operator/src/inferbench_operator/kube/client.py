@@ -21,6 +21,7 @@ from inferbench_operator.kube import metrics
 from inferbench_operator.kube.errors import (
     AlreadyExistsError,
     ConflictError,
+    ForbiddenError,
     KubernetesError,
     NotFoundError,
     RefusedError,
@@ -64,8 +65,8 @@ class Client:
         await self._api.close()
 
     async def create(self, kind: Kind, namespace: str, manifest: Json) -> Json:
-        """Create an object and return it as stored."""
-        return await self._json("POST", kind.path(namespace), kind, body=manifest)
+        """Create an object and return it as stored; a field that the API server does not know is refused."""
+        return await self._json("POST", f"{kind.path(namespace)}?fieldValidation=Strict", kind, body=manifest)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json:
         """Return an object."""
@@ -149,6 +150,8 @@ def _error(method: str, path: str, code: int, raw: bytes) -> KubernetesError:
         kind = NotFoundError
     elif code == HTTPStatus.CONFLICT:
         kind = AlreadyExistsError if status.get("reason") == "AlreadyExists" else ConflictError
+    elif code == HTTPStatus.FORBIDDEN:
+        kind = ForbiddenError
     elif code in _REFUSALS:
         kind = RefusedError
     return kind(method, path.partition("?")[0], code, detail)

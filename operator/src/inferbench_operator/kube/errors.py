@@ -26,5 +26,9 @@ class ConflictError(KubernetesError):
     """The object has changed since it was read; look again and retry at once."""
 
 
+class ForbiddenError(KubernetesError):
+    """The operator may not do that now: a right, a quota or a policy stands in the way; retry with a back-off."""
+
+
 class RefusedError(KubernetesError):
     """The API server refuses the object as it is written; retry only after it was changed."""

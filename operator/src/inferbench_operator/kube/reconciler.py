@@ -113,7 +113,7 @@ class Reconciler:
             self._applier.forget(key)
             return
         refusals = self._applier.refusals(observed.benchmark)
-        observed = replace(await gather(observed, self._client), refusals=refusals)
+        observed = replace(await gather(observed, self._client), refusals=refusals, blocked=self._applier.blocked(key))
         now = datetime.now(UTC).replace(microsecond=0)
         decision = decide(observed, now, self._settings)
         put_off = await self._applier.apply(key, observed, decision, datetime.now(UTC))
