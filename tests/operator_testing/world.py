@@ -195,11 +195,16 @@ class World:
             assert not {"Reconciling", "Stalled"} <= set(types), "never both"
             open_ = [entry for entry in status.results if not entry.state.terminal]
             failed = [entry for entry in status.results if entry.state is CellState.FAILED]
-            wanted = "InProgress" if open_ else "Failed" if failed or not status.results else "Current"
+            refused = observed.benchmark.spec is None or not status.results or "Accepted" in _false(raw)
+            wanted = "InProgress" if open_ else "Failed" if failed or refused else "Current"
             assert kstatus(raw) == wanted
             if any(entry.state in {CellState.WAITING, CellState.RUNNING} for entry in open_):
                 assert decision.look_again_at, "whatever is waited for has a deadline"
         return decision
+
+
+def _false(raw: Json) -> set[str]:
+    return {found["type"] for found in raw["status"]["conditions"] if found["status"] == "False"}
 
 
 def play(script: Script) -> World:

@@ -417,6 +417,24 @@ def test_a_refused_benchmark_says_why_and_stops(change: dict[str, Any], reason: 
     assert not _decide(observed(replace(of, status=_status(decision)))).events
 
 
+def test_a_mistaken_edit_takes_no_figure_out_of_sight() -> None:
+    """What was measured is still shown; the rest is skipped, and goes on when the mistake is corrected."""
+    of = _started(wanted := spec(sequenceLengths=[8, 16]))
+    kept = result_of(of, cells_of(wanted)[0], run=run_of(of))
+    of = replace(of, status=_status(_decide(observed(of, kept))))
+    wrong = replace(of, spec=None, spec_error="spec.models: missing", generation=2)
+
+    status = _status(_decide(observed(wrong, kept)))
+
+    assert [entry.state for entry in status.results] == [CellState.SUCCEEDED, CellState.SKIPPED]
+    assert status.results[0].p95_microseconds == 5000
+    assert status.cells is not None
+    assert (status.cells.succeeded, status.cells.skipped) == (1, 1)
+    again = _decide(observed(replace(of, status=status, generation=3), kept))
+    assert [entry.state for entry in _status(again).results] == [CellState.SUCCEEDED, CellState.PENDING]
+    assert again.create_jobs
+
+
 def test_a_benchmark_that_is_being_deleted_is_left_alone() -> None:
     """The garbage collector does the rest."""
     of = replace(_started(), deleting=True)

@@ -304,7 +304,7 @@ def test_a_deleted_result_is_measured_again() -> None:
 
 
 def test_a_typo_in_a_finished_benchmark_costs_no_measurement() -> None:
-    """Refused and corrected, the benchmark takes up all its results."""
+    """Refused and corrected, the benchmark still has all its results."""
     world = play(Script(_spec(), acts=[(300.0, Edit.TYPO.act), (400.0, _correct)]))
-    assert set(world.states.values()) == {"reused"}
+    assert set(world.states.values()) == {"succeeded"}
     assert set(world.cluster.measured.values()) == {1}

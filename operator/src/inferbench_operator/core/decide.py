@@ -151,11 +151,22 @@ def _decide_run(
 
 
 def _refuse(observed: Observed, reason: str, message: str, now: datetime) -> Decision:
-    """Say why the benchmark can't be run, and stop what an earlier version of it had started."""
+    """Say why the benchmark can't be run, and stop what an earlier version of it had started.
+
+    What that has yielded stays in sight: a mistake in the specification makes no figure wrong.
+    """
     benchmark = observed.benchmark
-    status = BenchmarkStatus(
-        observed_generation=benchmark.generation,
-        conditions=conditions.of_refusal(benchmark, reason, message, now),
+    skipped = {"state": CellState.SKIPPED, "reason": reason, "message": ""}
+    entries = [
+        entry if entry.state.terminal else entry.model_copy(update=skipped) for entry in benchmark.status.results
+    ]
+    status = benchmark.status.model_copy(
+        update={
+            "observed_generation": benchmark.generation,
+            "conditions": conditions.of_refusal(benchmark, reason, message, now),
+            "cells": _counts(entries) if entries else None,
+            "results": entries,
+        }
     )
     return Decision(
         status=status,
@@ -279,7 +290,7 @@ def _failure(cell: Cell, latest: Judgement | None, before: CellStatus | None, at
         return Failure(told.reason, told.message, retryable=told.state is CellState.PENDING)
     if before and before.state in {CellState.WAITING, CellState.RUNNING}:
         return Failure(Reason.JOB_LOST, "The Job was removed before its runner had reported.")
-    # Never tried, or somebody has deleted the result to have the cell measured again.
+    # Never tried, or its result was deleted after its Job: there is nothing left to show, so it is measured again.
     return None
 
 

@@ -130,7 +130,8 @@ class Runner(ApiModel):
     runtime_class_name: DnsName | None = Field(default=None, description="Runtime class of the pod, such as nvidia.")
     queue_name: DnsName | None = Field(
         default=None,
-        description="Local queue of Kueue, set as label kueue.x-k8s.io/queue-name; such a Job is created suspended.",
+        description="Local queue of Kueue, set as label kueue.x-k8s.io/queue-name; Kueue then holds the Job until it "
+        "admits it.",
     )
     security_context: PodFragment = Field(
         default_factory=dict,

@@ -34,7 +34,7 @@ class ResultSpec(ApiModel):
                 # The short names may change: they are not part of the hash.
                 rule(
                     "self.cell == oldSelf.cell && self.benchmark == oldSelf.benchmark",
-                    "cell and benchmark never change; delete the result to have the cell measured again.",
+                    "cell and benchmark never change; a result of another cell is another object.",
                 ),
             ]
         )
@@ -111,7 +111,7 @@ class ResultStatus(ApiModel):
         default=None, description="Largest resident memory of the runner, in mebibytes."
     )
     runner_image: Annotated[str, StringConstraints(max_length=512)] = Field(
-        description="Image that the runner ran from."
+        description="Image that the runner's Job named."
     )
     node: Annotated[str, StringConstraints(max_length=253)] = Field(default="", description="Node that it ran on.")
     provenance: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], Text], Field(max_length=48)] = Field(

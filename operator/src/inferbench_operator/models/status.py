@@ -79,7 +79,7 @@ class CellCounts(ApiModel):
     running: Count = Field(default=0, description="Cells whose pod runs.")
     succeeded: Count = Field(default=0, description="Cells measured in this run.")
     failed: Count = Field(default=0, description="Cells given up in this run.")
-    skipped: Count = Field(default=0, description="Cells that were not tried.")
+    skipped: Count = Field(default=0, description="Cells that are not tried while the benchmark is not accepted.")
     reused: Count = Field(default=0, description="Unchanged cells whose earlier result was kept.")
     progress: Annotated[str, StringConstraints(max_length=16)] = Field(
         default="0/0", description="Finished cells over all cells, for the CELLS column."
