@@ -1,0 +1,116 @@
+"""Says where each cell of a run stands, and which Job its missing cells are given next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inferbench_operator.core import jobs, names, results
+from inferbench_operator.core.attempts import Failure, Judgement, Stage
+from inferbench_operator.core.jobs import Manifest
+from inferbench_operator.core.matrix import Cell, PlanGroup, group
+from inferbench_operator.core.names import Reason
+from inferbench_operator.core.settings import Settings
+from inferbench_operator.core.situation import Situation
+from inferbench_operator.models.status import CellState, CellStatus
+
+_MESSAGE_LENGTH = 200
+
+
+def entries(situation: Situation, refusals: Mapping[str, str]) -> dict[str, CellStatus]:
+    """Return the status entries of all cells by hash; `refusals` are Jobs that the API server does not take."""
+    found = {cell.hash: _entry(situation, cell) for cell in situation.cells}
+    return found | _refused(situation, found, refusals)
+
+
+def new_jobs(situation: Situation, entries: Mapping[str, CellStatus], settings: Settings) -> tuple[Manifest, ...]:
+    """Return Jobs for the cells that have none, group by group, within the limit of parallel Jobs."""
+    if situation.run != situation.benchmark.status.run:
+        # The run's identity must be stored before its first Job exists, or a crash could start another run beside it.
+        return ()
+    active = {
+        judgement.attempt.plan
+        for judgement in situation.judgements
+        if judgement.stage is not Stage.ENDED or judgement.overdue
+    }
+    free = situation.spec.execution.max_parallel_jobs - len(active)
+    wanted: list[Manifest] = []
+    for plan in group(situation.cells):
+        missing = _missing(plan, entries)
+        if missing and plan.hash not in active and len(wanted) < free:
+            placement = situation.placements[missing[0].accelerator.name]
+            number = _next_attempt(plan, entries)
+            wanted.append(jobs.job(situation.benchmark, situation.run.id, plan, missing, number, placement, settings))
+    return tuple(wanted)
+
+
+def _entry(situation: Situation, cell: Cell) -> CellStatus:
+    """Return the status entry of a cell: what is stored beats what is tried, which beats what is remembered."""
+    tried = [judgement for judgement in situation.judgements if cell.hash in judgement.attempt.cells]
+    before = situation.before.get(cell.hash)
+    attempts = max([judgement.attempt.number for judgement in tried], default=0)
+    attempts = max(attempts, before.attempts if before else 0)
+    if stored := situation.measured.get(cell.hash):
+        return results.entry(cell, state=CellState.SUCCEEDED, attempts=attempts, **results.figures(stored.status))
+    if kept := situation.reusable.get(cell.hash):
+        return results.entry(cell, state=CellState.REUSED, attempts=attempts, **results.figures(kept.status))
+    latest = tried[-1] if tried and tried[-1].attempt.number >= attempts else None
+    if latest and latest.stage is not Stage.ENDED:
+        state = CellState.RUNNING if latest.stage is Stage.RUNNING else CellState.WAITING
+        message = names.shortened(latest.message, _MESSAGE_LENGTH)
+        return results.entry(cell, state=state, attempts=attempts, reason=latest.reason, message=message)
+    return _retry_or_fail(situation, cell, attempts, _failure(cell, latest, before, attempts))
+
+
+def _failure(cell: Cell, latest: Judgement | None, before: CellStatus | None, attempts: int) -> Failure | None:
+    """Return why the last attempt failed: from its Job or, where that is gone or going, from the status."""
+    told = before if before and before.attempts == attempts and before.attempts and before.has_failed else None
+    if latest and not (latest.attempt.deleting and told):
+        return latest.failed.get(cell.hash)
+    if told:
+        return Failure(told.reason, told.message, retryable=told.state is CellState.PENDING)
+    if before and before.state in {CellState.WAITING, CellState.RUNNING}:
+        return Failure(Reason.JOB_LOST, "The Job was removed before its runner had reported.")
+    # Never tried, or its result was deleted after its Job: there is nothing left to show, so it is measured again.
+    return None
+
+
+def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Failure | None) -> CellStatus:
+    if failure is None:
+        return results.entry(cell, state=CellState.PENDING, attempts=attempts)
+    final = not failure.retryable or attempts > situation.spec.execution.retries
+    return results.entry(
+        cell,
+        state=CellState.FAILED if final else CellState.PENDING,
+        attempts=attempts,
+        reason=failure.reason,
+        message=names.shortened(failure.message, _MESSAGE_LENGTH),
+    )
+
+
+def _refused(
+    situation: Situation, entries: Mapping[str, CellStatus], refusals: Mapping[str, str]
+) -> dict[str, CellStatus]:
+    """Return failed entries for the cells whose next Job the API server has refused."""
+    failed: dict[str, CellStatus] = {}
+    for plan in group(situation.cells) if refusals else ():
+        missing = _missing(plan, entries)
+        refusal = refusals.get(_next_job_name(situation, plan, entries))
+        if missing and refusal:
+            why = names.shortened(f"The API server refuses the Job; correct spec.runner: {refusal}", _MESSAGE_LENGTH)
+            update = {"state": CellState.FAILED, "reason": Reason.JOB_REFUSED.value, "message": why}
+            failed |= {cell.hash: entries[cell.hash].model_copy(update=update) for cell in missing}
+    return failed
+
+
+def _missing(plan: PlanGroup, entries: Mapping[str, CellStatus]) -> list[Cell]:
+    return [cell for cell in plan.cells if entries[cell.hash].state is CellState.PENDING]
+
+
+def _next_attempt(plan: PlanGroup, entries: Mapping[str, CellStatus]) -> int:
+    return 1 + max(entries[cell.hash].attempts for cell in plan.cells)
+
+
+def _next_job_name(situation: Situation, plan: PlanGroup, entries: Mapping[str, CellStatus]) -> str:
+    attempt = _next_attempt(plan, entries)
+    name = situation.benchmark.name
+    return names.job_name(benchmark=name, run=situation.run.id, plan=plan.hash, attempt=attempt)

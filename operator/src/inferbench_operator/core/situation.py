@@ -1,0 +1,136 @@
+"""Sorts the facts of one benchmark for its run: which run it is in, which cells there are, what has been tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from inferbench_operator.core import jobs, names
+from inferbench_operator.core.attempts import Judgement, judge
+from inferbench_operator.core.facts import Benchmark, Observed, Result
+from inferbench_operator.core.matrix import Cell, expand, is_vision, spec_hash
+from inferbench_operator.core.names import Reason
+from inferbench_operator.core.placement import Placement, PlacementError, place
+from inferbench_operator.core.settings import Settings
+from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
+from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, Run, Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The facts of one run, sorted for the rules below."""
+
+    benchmark: Benchmark
+    spec: BenchmarkSpec
+    run: Run
+    cells: tuple[Cell, ...]
+    placements: Mapping[str, Placement]
+    """By name of accelerator."""
+    measured: Mapping[str, Result]
+    """Results of this run by cell."""
+    reusable: Mapping[str, Result]
+    """Results of earlier runs that stand in this one, by cell."""
+    judgements: tuple[Judgement, ...]
+    """Attempts of this run, oldest first."""
+    before: Mapping[str, CellStatus] = field(default_factory=dict)
+    """Status entries that this run has already written, by cell."""
+
+
+def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Settings) -> Situation:
+    """Sort the facts of a benchmark, whose specification is `spec`, for the run that it is in or should be in.
+
+    Raises:
+        PlacementError: The specification can't be run as it is written.
+    """
+    benchmark = observed.benchmark
+    cells = _checked_cells(spec)
+    placements = _placements(spec)
+    run = _current_run(benchmark, spec_hash(cells), now)
+    before = _entries_of(benchmark.status, run)
+    own = [attempt for attempt in observed.attempts if attempt.run == run.id]
+    return Situation(
+        benchmark=benchmark,
+        spec=spec,
+        run=run,
+        cells=cells,
+        placements=placements,
+        measured={result.spec.cell: result for result in observed.results if result.status.run == run.id},
+        reusable=_reusable(spec, run, before, observed.results, _images(cells, placements, settings)),
+        judgements=tuple(
+            judge(attempt, spec.execution, now)
+            for attempt in sorted(own, key=lambda attempt: (attempt.number, attempt.name))
+        ),
+        before=before,
+    )
+
+
+def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:
+    cells = expand(spec)
+    if not cells:
+        raise PlacementError(
+            Reason.NO_CELLS, "exclude leaves no cell of the matrix; remove or narrow one of its entries."
+        )
+    by_hash: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.sequence_length is None and not is_vision(cell.model):
+            raise PlacementError(
+                Reason.LENGTH_MISSING,
+                f"include: {cell.title} needs a sequenceLength; only vision models have none (for one, set its task to "
+                "image-classification).",
+            )
+        twin = by_hash.setdefault(cell.hash, cell)
+        if twin is not cell:
+            raise PlacementError(
+                Reason.DUPLICATE_CELLS,
+                f"{twin.title} and {cell.title} differ only in name and would be measured twice; remove one.",
+            )
+    return cells
+
+
+def _placements(spec: BenchmarkSpec) -> dict[str, Placement]:
+    exclusive = spec.execution.exclusive_node
+    return {accelerator.name: place(accelerator, exclusive=exclusive) for accelerator in spec.accelerators}
+
+
+def _current_run(benchmark: Benchmark, wanted: str, now: datetime) -> Run:
+    run = benchmark.status.run
+    if run and run.spec_hash == wanted:
+        return run
+    return Run(
+        id=names.run_id(uid=benchmark.uid, spec_hash=wanted, generation=benchmark.generation),
+        trigger=Trigger.SPEC_CHANGED if run else Trigger.CREATED,
+        spec_hash=wanted,
+        start_time=now,
+    )
+
+
+def _entries_of(status: BenchmarkStatus, run: Run) -> dict[str, CellStatus]:
+    if status.run is None or status.run.id != run.id:
+        return {}
+    return {entry.cell: entry for entry in status.results}
+
+
+def _reusable(
+    spec: BenchmarkSpec,
+    run: Run,
+    before: Mapping[str, CellStatus],
+    found: Iterable[Result],
+    images: Mapping[str, str],
+) -> dict[str, Result]:
+    """Return results of earlier runs that stand: same cell, and same image as would measure it now.
+
+    What this run has kept, it keeps: neither a new default image nor another `reuse` takes up a run that has ended.
+    """
+    reuse = spec.reuse is Reuse.UNCHANGED_CELLS
+    kept = {cell for cell, entry in before.items() if entry.state is CellState.REUSED}
+    return {
+        result.spec.cell: result
+        for result in found
+        if result.status.run != run.id
+        and (result.spec.cell in kept or (reuse and images.get(result.spec.cell) == result.status.runner_image))
+    }
+
+
+def _images(cells: Iterable[Cell], placements: Mapping[str, Placement], settings: Settings) -> dict[str, str]:
+    return {cell.hash: jobs.image_of(cell, placements[cell.accelerator.name], settings) for cell in cells}
