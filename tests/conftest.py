@@ -29,7 +29,7 @@ def agent(control_plane: ControlPlane, local_settings: LocalSettings) -> Iterato
     """A node agent without nodes."""
     with NodeAgent(control_plane, local=local_settings) as running:
         yield running
-        for node in list(running.nodes):
+        for node in () if running.stopped else running.nodes:
             running.remove_node(node)
 
 

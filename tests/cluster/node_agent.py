@@ -78,7 +78,7 @@ class NodeAgent:
         Raises:
             Exception: What went wrong inside the agent, which would otherwise pass for a pod that is slow.
         """
-        if self._loop.is_closed():
+        if self.stopped:
             return
         failures = self._call(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -102,6 +102,11 @@ class NodeAgent:
         """
         self._nodes.pop(name)
         self._call(self._remove_node(name))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has been stopped, for good."""
+        return self._loop.is_closed()
 
     @property
     def nodes(self) -> tuple[str, ...]:

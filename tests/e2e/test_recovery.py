@@ -41,7 +41,7 @@ class MeasurementCount:
 
     def __call__(self, _pod: Pod) -> Exits:
         """Script of a pod: it succeeds, and its cells are counted when its report is asked for."""
-        return Exits(run_seconds=4, message=self._report)
+        return Exits(run_seconds=8, message=self._report)
 
     def _report(self, pod: Pod) -> str:
         plan = plan_of(pod)
