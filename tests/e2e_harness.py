@@ -66,15 +66,20 @@ class Harness:
         conditions = self.status(name).get("conditions", [])
         return next((found for found in conditions if found["type"] == kind), {})
 
-    def wait_until_finished(self, name: str, *, seconds: float = 120) -> Json:
-        """Wait until the run of the benchmark's present generation is over; return the status."""
+    def wait_until_finished(self, name: str, *, seconds: float = 120, every: float = 0.1) -> Json:
+        """Wait until the run of the benchmark's present generation is over; return the status.
+
+        Where something real is measured meanwhile, look seldom: each look costs the processor a moment.
+        """
 
         def is_over(found: Json) -> bool:
             status = found["status"]
             current = status["observedGeneration"] == found["metadata"]["generation"]
             return current and "completionTime" in status.get("run", {})
 
-        found = eventually(f"the run of {name} is over", lambda: self.get("ib", name), is_over, seconds=seconds)
+        found = eventually(
+            f"the run of {name} is over", lambda: self.get("ib", name), is_over, seconds=seconds, every=every
+        )
         status: Json = found["status"]
         return status
 

@@ -29,7 +29,8 @@ Kubectl = Callable[..., str]
 
 QUICKSTART: Final = REPOSITORY / "crds" / "examples" / "quickstart.yaml"
 NAME: Final = "quickstart"
-_LOOK_SECONDS: Final = 0.5
+# A kubectl takes a good part of a core for a moment, and the runner wants all of them.
+_LOOK_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 900.0
 
 

@@ -27,14 +27,19 @@ class NeverHappenedError(ClusterError):
 
 
 def eventually(
-    what: str, look: Callable[[], _T], holds: Callable[[_T], object] = bool, *, seconds: float = PATIENCE_SECONDS
+    what: str,
+    look: Callable[[], _T],
+    holds: Callable[[_T], object] = bool,
+    *,
+    seconds: float = PATIENCE_SECONDS,
+    every: float = 0.1,
 ) -> _T:
-    """Look until what is seen holds, and return it."""
+    """Look `every` so many seconds until what is seen holds, and return it."""
     deadline = time.monotonic() + seconds
     while not holds(seen := look()):
         if time.monotonic() > deadline:
             raise NeverHappenedError(what, seconds, seen)
-        time.sleep(0.1)
+        time.sleep(every)
     return seen
 
 

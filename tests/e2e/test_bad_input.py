@@ -147,7 +147,7 @@ def test_the_real_runner_says_what_is_wrong_with_a_model(harness: Harness) -> No
     ]
     harness.apply(benchmark("mixed", models=models, sequenceLengths=[8], execution={"maxParallelJobs": 1}))
 
-    harness.wait_until_finished("mixed", seconds=600)
+    harness.wait_until_finished("mixed", seconds=600, every=2)
 
     cells = {model: entry for (model, _, _), entry in harness.cells("mixed").items()}
     assert (cells["missing"]["state"], cells["missing"]["reason"]) == ("failed", "ModelNotFound")
@@ -189,7 +189,7 @@ def test_a_runner_whose_time_is_up_keeps_what_it_has_measured(harness: Harness) 
         )
     )
 
-    status = harness.wait_until_finished("late", seconds=600)
+    status = harness.wait_until_finished("late", seconds=600, every=2)
 
     assert [(entry["state"], entry["attempts"]) for entry in status["results"]] == [("succeeded", 1), ("succeeded", 2)]
     told = [event["reason"] for event in harness.list("events")]

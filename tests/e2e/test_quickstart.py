@@ -22,7 +22,7 @@ def test_quickstart_gives_the_same_p95_in_status_results_and_metrics(harness: Ha
     name = manifest["metadata"]["name"]
     harness.apply(manifest)
 
-    status = harness.wait_until_finished(name, seconds=900)
+    status = harness.wait_until_finished(name, seconds=900, every=2)
 
     ready = harness.condition(name, "Ready")
     assert ready["status"] == "True", ready["message"]
