@@ -476,7 +476,7 @@ def test_result_keeps_its_cell_and_may_change_its_names(control_plane: ControlPl
     """A model may be renamed in the benchmark, but a result never becomes that of another cell."""
     apply(control_plane, result("identity"))
     apply(control_plane, result("identity", model="renamed"))
-    with pytest.raises(KubectlError, match="cell and benchmark never change; delete the result"):
+    with pytest.raises(KubectlError, match="cell and benchmark never change; a result of another"):
         apply(control_plane, result("identity", cell="9876543210"))
 
 
