@@ -34,9 +34,9 @@ check: $(VENV)/light ## ruff, mypy --strict, import-linter, drift of generated f
 generate: $(VENV)/light ## write the CRDs from the models
 	$(BIN)/python -m inferbench_operator.models.crds
 
-bench: $(VENV)/light ## measure the operator and the runner, and print the figures beside their aims
+bench: $(VENV)/light ## measure the operator and the runner, figures beside their aims (an hour); PARTS=method chooses
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
-	$(BIN)/python -m cluster bench
+	$(BIN)/python -m cluster bench $(PARTS)
 
 lock: $(VENV)/light ## choose the newest versions of all dependencies
 	$(UV) compile pyproject.toml --extra operator --extra torch --extra report --group dev --universal \

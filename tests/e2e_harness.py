@@ -20,7 +20,13 @@ def benchmark(name: str, **spec: Any) -> Json:  # noqa: ANN401 - any part of a s
         "models": [{"name": "bert", "id": "bert-base-uncased", "weights": "Random"}],
         "accelerators": [{"name": "cpu", "kind": "CPU"}],
         "sequenceLengths": [8, 16],
-        "measurement": {"minSamples": 130, "minSeconds": 1, "maxSeconds": 60},
+        "measurement": {
+            "processes": 1,
+            "minSamples": 130,
+            "minSeconds": 1,
+            "maxSeconds": 60,
+            "targetHalfWidthPercent": 100,
+        },
     }
     return {
         "apiVersion": "inferbench.dev/v1alpha1",

@@ -20,13 +20,22 @@ def main() -> int:
     show.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C")
     show.add_argument("--cluster", choices=["embedded", "current"], default="embedded", help="where to run it")
     measure = commands.add_parser("bench", help="measure the operator and the runner")
-    measure.add_argument("--only", nargs="+", choices=PARTS, default=[], metavar="PART", help=", ".join(PARTS))
+    # With "choices", argparse would refuse to be given none.
+    measure.add_argument("parts", nargs="*", type=_part, metavar="PART", help=f"{', '.join(PARTS)}; without any, all")
+    measure.add_argument("--only", nargs="+", choices=PARTS, default=[], metavar="PART", help="the same")
     arguments = parser.parse_args()
     if arguments.command == "demo":
         return demo(keep=arguments.keep, current=arguments.cluster == "current")
     if arguments.command == "bench":
-        return bench(arguments.only)
+        return bench([*arguments.parts, *arguments.only])
     return _build()
+
+
+def _part(text: str) -> str:
+    if text not in PARTS:
+        message = f"{text!r} is none of {', '.join(PARTS)}"
+        raise argparse.ArgumentTypeError(message)
+    return text
 
 
 def _build() -> int:

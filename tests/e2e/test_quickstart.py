@@ -16,7 +16,10 @@ QUICKSTART = REPOSITORY / "crds" / "examples" / "quickstart.yaml"
 
 
 def test_quickstart_gives_the_same_p95_in_status_results_and_metrics(harness: Harness) -> None:
-    """Every cell has a p95 inside its interval, and all three places tell the same figures."""
+    """Every cell has a p95, and all three places tell the same figures.
+
+    On a host that is too noisy for an interval there is none, in all three places.
+    """
     harness.agent.add_node(cpu_node("laptop"))
     manifest: Json = yaml.safe_load(QUICKSTART.read_text())
     name = manifest["metadata"]["name"]
@@ -31,15 +34,23 @@ def test_quickstart_gives_the_same_p95_in_status_results_and_metrics(harness: Ha
     results = {found["spec"]["cell"]: found for found in harness.list("ibr")}
     exported = _p95_series(harness)
     for entry in status["results"]:
-        low, p95, high = (entry[f"p95{part}Microseconds"] for part in ("Low", "", "High"))
-        assert 0 < low <= p95 <= high
+        low, p95, high = (entry.get(f"p95{part}Microseconds") for part in ("Low", "", "High"))
         assert entry["samples"] >= 130
-        stored = results[entry["cell"]]["status"]["latency"]["call"]["p95"]
-        assert stored == {"valueMicroseconds": p95, "lowMicroseconds": low, "highMicroseconds": high}
+        stored = results[entry["cell"]]["status"]
+        assert stored["latency"]["call"]["p95"] == {
+            name: value
+            for name, value in (("valueMicroseconds", p95), ("lowMicroseconds", low), ("highMicroseconds", high))
+            if value is not None
+        }
+        assert stored["verdict"] == entry["verdict"] != "Invalid"
         labels = (entry["model"], entry["accelerator"], str(entry["sequenceLength"]))
-        assert exported["inferbench_call_latency_seconds", *labels] == pytest.approx(p95 / 1e6)
-        assert exported["inferbench_call_latency_low_seconds", *labels] == pytest.approx(low / 1e6)
-        assert exported["inferbench_call_latency_high_seconds", *labels] == pytest.approx(high / 1e6)
+        for suffix, value in (("", p95), ("_low", low), ("_high", high)):
+            series = exported.get((f"inferbench_call_latency{suffix}_seconds", *labels))
+            assert series == (None if value is None else pytest.approx(value / 1e6))
+        if low is None or high is None:
+            assert {"TooFewSamples", "TargetMissed"} & {doubt["caveat"] for doubt in stored["caveats"]}
+        else:
+            assert 0 < low <= p95 <= high
     _has_details(results)
 
     harness.kubectl("delete", "ib", name, "--wait=true")
@@ -51,7 +62,11 @@ def _has_details(results: dict[str, Json]) -> None:
     for found in results.values():
         assert found["status"]["provenance"]
         assert found["status"]["phasesMilliseconds"]["measure"] > 0
-        assert found["status"]["warmupCalls"] >= 10
+        assert found["status"]["warmupCalls"] >= 20
+        assert len(found["status"]["processP95Microseconds"]) == 2
+        assert found["status"]["latency"]["endToEnd"]["samples"] >= 10
+        assert float(found["status"]["correctness"]["cosineSimilarity"]) > 0.999
+        assert found["status"]["provenance"]["image"] == found["status"]["runnerImage"]
         assert found["status"]["node"] == "laptop"
 
 

@@ -24,6 +24,7 @@ from inferbench_runner.contract import (
     Interval,
     Latency,
     Phase,
+    Position,
     Verdict,
 )
 
@@ -158,9 +159,10 @@ def failed(cell: str, reason: FailureReason = FailureReason.INTERNAL_ERROR, mess
     return CellFailed(cell=cell, phase=Phase.MEASURE, reason=reason, message=message)
 
 
-def report(*entries: CellMeasured | CellFailed) -> CompactReport:
-    """Return a compact report of the entries."""
+def report(*entries: CellMeasured | CellFailed, doing: Position | None = None) -> CompactReport:
+    """Return a compact report of the entries, and of what the runner was at when it wrote it."""
     return CompactReport(
+        doing=doing,
         measured=tuple(entry for entry in entries if isinstance(entry, CellMeasured)),
         failed=tuple(entry for entry in entries if isinstance(entry, CellFailed)),
     )

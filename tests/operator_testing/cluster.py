@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from inferbench_operator.kube.kinds import JOB, POD, Kind
-from inferbench_runner.contract import PLAN_VARIABLE, CompactReport, FailureReason, Plan
+from inferbench_runner.contract import PLAN_VARIABLE, CompactReport, FailureReason, Phase, Plan, Position
 from operator_testing.builders import failed, measured
 from operator_testing.server import Json, Server, stamp
 
@@ -155,7 +155,8 @@ class Cluster:
         cells = [shape.cell for shape in plan.shapes]
         partial = outcome.ending in {Ending.SEGFAULT, Ending.OUT_OF_MEMORY}
         done = cells[: outcome.shapes] if partial else cells
-        report = CompactReport(measured=tuple(measured(cell, figure_of(cell)) for cell in done))
+        at = Position(cell=cells[len(done)], phase=Phase.MEASURE) if len(done) < len(cells) else None
+        report = CompactReport(measured=tuple(measured(cell, figure_of(cell)) for cell in done), doing=at)
         if outcome.ending in {Ending.TYPED, Ending.PERMANENT}:
             retryable = outcome.ending is Ending.TYPED
             why = FailureReason.INTERNAL_ERROR if retryable else FailureReason.SEQUENCE_TOO_LONG

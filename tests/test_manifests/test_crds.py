@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from inferbench_operator.models import crds
-from inferbench_operator.models.benchmark import MAX_CELLS, MAX_NAME_LENGTH, BenchmarkSpec
+from inferbench_operator.models.benchmark import MAX_CELLS, MAX_NAME_LENGTH
+from inferbench_operator.models.measurement import Measurement
 
 LARGEST_FILE = 256 * 1024
 """Client-side apply keeps the whole file in an annotation of at most this size."""
@@ -126,11 +127,15 @@ def test_numbers_in_messages_are_those_of_the_rules() -> None:
     rules = schema_of(crds.benchmark_crd())["properties"]["spec"]["x-kubernetes-validations"]
     (cells,) = (entry["message"] for entry in rules if "more than" in entry["message"])
     assert f"more than {MAX_CELLS} cells" in cells
-    (duration,) = schema_of(crds.benchmark_crd())["properties"]["spec"]["properties"]["measurement"][
+    legacy, duration = schema_of(crds.benchmark_crd())["properties"]["spec"]["properties"]["measurement"][
         "x-kubernetes-validations"
     ]
-    fields = BenchmarkSpec.model_fields["measurement"].get_default(call_default_factory=True, validated_data={})
-    assert f"which is {fields.max_seconds} unless" in duration["message"]
+    assert f"which is {Measurement().max_seconds} unless" in duration["message"]
+    compared = dict(re.findall(r"self\.([a-zA-Z.]+) == '?(\w+)'?", legacy["rule"]))
+    defaults = Measurement().model_dump(mode="json", exclude={"profile", "max_seconds"}, exclude_none=True)
+    load = {f"load.{name}": value for name, value in defaults.pop("load").items()}
+    assert compared == {name: str(value) for name, value in (defaults | load).items()}
+    assert all(name in legacy["message"] for name in (*defaults, "load"))
 
 
 def test_result_name_fits_into_a_label() -> None:

@@ -11,17 +11,43 @@ import pytest
 import yaml
 
 from cluster import ControlPlane, KubectlError
+from inferbench_operator.core import results
+from inferbench_operator.core.matrix import expand
 from inferbench_operator.models.base import API_VERSION
 from inferbench_operator.models.benchmark import MAX_CELLS, MAX_NAME_LENGTH, BenchmarkSpec
 from inferbench_operator.models.result import ResultSpec, ResultStatus
 from inferbench_operator.models.status import BenchmarkStatus
+from inferbench_runner.contract import CellDetails, CellMeasured, FullReport
+from operator_testing import builders
+from operator_testing.builders import NOW, attempt_of
+from operator_testing.largest import largest
 
 pytestmark = pytest.mark.e2e
 
 Spec = dict[str, Any]
 
 LARGEST_STATUS = 512 * 1024
+LARGEST_RESULT = 256 * 1024
 MOST_MICROSECONDS = 86_400_000_000
+MEASUREMENT: Spec = {
+    "profile": "Sound",
+    "minSamples": 1000,
+    "minSeconds": 10,
+    "maxSeconds": 300,
+    "targetHalfWidthPercent": 2,
+    "processes": 3,
+    "load": {"mode": "Closed", "concurrency": 1},
+}
+"""What the API server fills in."""
+BESIDE_LEGACY: dict[str, Spec] = {
+    "100 samples": {"minSamples": 100},
+    "another minimum time": {"minSeconds": 1},
+    "another target": {"targetHalfWidthPercent": 5},
+    "another number of processes": {"processes": 1},
+    "concurrent calls": {"load": {"concurrency": 2}},
+    "an open loop": {"load": {"mode": "Open", "ratePerSecond": 50}},
+}
+"""What may not be said beside the profile Legacy2023."""
 
 
 def spec(**fields: Any) -> Spec:  # noqa: ANN401 - any JSON value
@@ -96,7 +122,7 @@ def test_explicit_null_is_the_same_as_nothing(control_plane: ControlPlane) -> No
     stored = try_out(control_plane, benchmark("nulls", spec(models=[model(task=None, weights=None)], **nulls)))["spec"]
     assert stored["models"] == [{"name": "bert", "id": "a/b", "weights": "Pretrained"}]
     assert stored["sequenceLengths"] == [128]
-    assert stored["measurement"] == {"minSamples": 1000, "minSeconds": 10, "maxSeconds": 300}
+    assert stored["measurement"] == MEASUREMENT
     assert stored["reuse"] == "UnchangedCells"
     assert "runner" not in stored
 
@@ -104,7 +130,10 @@ def test_explicit_null_is_the_same_as_nothing(control_plane: ControlPlane) -> No
 def test_partial_object_is_completed(control_plane: ControlPlane) -> None:
     """Giving one field of a defaulted object keeps the defaults of the others."""
     stored = try_out(control_plane, benchmark("partial", spec(measurement={"minSeconds": 1})))["spec"]
-    assert stored["measurement"] == {"minSamples": 1000, "minSeconds": 1, "maxSeconds": 300}
+    assert stored["measurement"] == MEASUREMENT | {"minSeconds": 1}
+    load = {"mode": "Open", "ratePerSecond": 50}
+    stored = try_out(control_plane, benchmark("open", spec(measurement={"load": load})))["spec"]
+    assert stored["measurement"] == MEASUREMENT | {"load": load | {"concurrency": 1}}
 
 
 def test_empty_values_are_not_filled_in(control_plane: ControlPlane) -> None:
@@ -157,6 +186,25 @@ def _named(prefix: str, count: int) -> list[str]:
                 exclude=[{"model": _named("m", 32)[-1], "accelerator": _named("a", 16)[-1]}] * 64,
             ),
             id="lists and names as long as they may be, within what the rules may cost",
+        ),
+        pytest.param(
+            "poisson",
+            spec(
+                measurement={
+                    "load": {"mode": "Open", "concurrency": 256, "arrivals": "Poisson", "ratePerSecond": 1_000_000}
+                }
+            ),
+            id="an open loop",
+        ),
+        pytest.param(
+            "legacy",
+            spec(measurement={"profile": "Legacy2023", "maxSeconds": 1}),
+            id="the method of 2023, in less time than the other one's shortest",
+        ),
+        pytest.param(
+            "legacy-in-full",
+            spec(measurement=MEASUREMENT | {"profile": "Legacy2023"}),
+            id="the method of 2023, read back with all defaults",
         ),
     ],
 )
@@ -248,6 +296,52 @@ def test_benchmark_at_its_bounds_is_accepted(control_plane: ControlPlane, name: 
             "spec.measurement.minSeconds",
             "must not exceed maxSeconds, which is 300 unless it is given",
             id="minimum above the maximum that holds by default",
+        ),
+        pytest.param(
+            spec(measurement={"load": {"mode": "Open"}}),
+            "spec.measurement.load.ratePerSecond",
+            "mode: Open needs ratePerSecond, the number of calls to start per second; give it, or leave mode at Closed",
+            id="open loop without a rate",
+        ),
+        pytest.param(
+            spec(measurement={"load": {"ratePerSecond": 50}}),
+            "spec.measurement.load.mode",
+            "mode is Closed unless it is given; set mode: Open, or leave them out",
+            id="rate of a closed loop",
+        ),
+        pytest.param(
+            spec(measurement={"load": {"mode": "Closed", "arrivals": "Poisson"}}),
+            "spec.measurement.load.mode",
+            "arrivals and ratePerSecond belong to mode: Open",
+            id="arrivals of a closed loop",
+        ),
+        pytest.param(
+            spec(measurement={"load": {"concurrency": 257}}),
+            "spec.measurement.load.concurrency",
+            "less than or equal to 256",
+            id="too many calls at the same time",
+        ),
+        pytest.param(
+            spec(measurement={"targetHalfWidthPercent": 0}),
+            "spec.measurement.targetHalfWidthPercent",
+            "greater than or equal to 1",
+            id="a target that no measurement can reach",
+        ),
+        pytest.param(
+            spec(measurement={"profile": "Quick"}),
+            "spec.measurement.profile",
+            'supported values: "Sound", "Legacy2023"',
+            id="unknown profile",
+        ),
+        *(
+            pytest.param(
+                spec(measurement={"profile": "Legacy2023"} | own),
+                "spec.measurement.profile",
+                "measures 100 calls in one process; leave minSamples, minSeconds, targetHalfWidthPercent, processes "
+                "and load out, or set profile: Sound",
+                id=f"the method of 2023 with {name}",
+            )
+            for name, own in BESIDE_LEGACY.items()
         ),
         pytest.param(
             spec(measurement={"minSamples": 1.5}),
@@ -361,7 +455,7 @@ def _write_status(control_plane: ControlPlane, name: str, status: BenchmarkStatu
 def test_status_of_the_largest_benchmark_is_stored(control_plane: ControlPlane, cell: dict[str, Any]) -> None:
     """A status of 1024 cells with the longest texts is accepted, reads back as written, and is at most 512 KiB."""
     name = f"largest-{cell['state']}"
-    results = [
+    entries = [
         {
             "cell": f"{number:010x}",
             "model": "m" * 40,
@@ -373,7 +467,7 @@ def test_status_of_the_largest_benchmark_is_stored(control_plane: ControlPlane, 
         | cell
         for number in range(MAX_CELLS)
     ]
-    status = BenchmarkStatus.model_validate({"observedGeneration": 1, "results": results})
+    status = BenchmarkStatus.model_validate({"observedGeneration": 1, "results": entries})
     control_plane.kubectl("create", "--filename=-", stdin=benchmark(name, spec()))
     _write_status(control_plane, name, status)
     stored = json.loads(control_plane.kubectl("get", "ib", name, "--output=json"))["status"]
@@ -464,6 +558,32 @@ def test_result_reads_back_as_it_was_written(control_plane: ControlPlane) -> Non
     assert ResultStatus.model_validate(stored["status"]) == ResultStatus.model_validate(written["status"])
 
 
+def test_largest_result_is_stored(control_plane: ControlPlane) -> None:
+    """Whatever a runner may say of a cell is accepted as the operator writes it, and reads back whole."""
+    (cell,) = expand(BenchmarkSpec.model_validate(spec()))
+    entry = largest(CellMeasured, cell=cell.hash)
+    report = largest(FullReport, cells=[largest(CellDetails, cell=cell.hash)])
+    attempt = attempt_of(builders.benchmark(), [cell.hash], full_report=report)
+    written = results.result(builders.benchmark(), cell, entry, attempt, NOW)
+    # Neither its namespace nor its owner is there.
+    for field in ("namespace", "ownerReferences"):
+        del written["metadata"][field]
+    apply(control_plane, written)
+    name = written["metadata"]["name"]
+    stored = json.loads(control_plane.kubectl("get", "ibr", name, "--output=json", "--show-managed-fields"))
+    control_plane.kubectl("delete", "ibr", name)
+    assert stored["status"] == written["status"]
+    assert len(json.dumps(stored, separators=(",", ":"))) <= LARGEST_RESULT
+
+
+def test_doubt_that_is_there_twice_is_refused(control_plane: ControlPlane) -> None:
+    """A list of doubts is keyed by the doubt, so that tools can merge and find them."""
+    twice = result("twice")
+    twice["status"]["caveats"] = [{"caveat": "Drift", "message": "It rose."}] * 2
+    with pytest.raises(KubectlError, match=r"(?i)duplicate"):
+        apply(control_plane, twice)
+
+
 def test_result_without_figures_is_refused(control_plane: ControlPlane) -> None:
     """Half a result can't exist."""
     half = result("half")
@@ -489,10 +609,17 @@ def test_result_keeps_its_cell_and_may_change_its_names(control_plane: ControlPl
         pytest.param("ib.spec", "Input lengths to measure, in tokens.", id="fields of the specification"),
         pytest.param("ib.spec.models", "Hub id such as google-bert/bert-base-uncased", id="fields of a model"),
         pytest.param("ib.spec.measurement.maxSeconds", "Default: 300.", id="defaults in words"),
+        pytest.param("ib.spec.measurement", "Legacy2023: 10 warm-up calls and 100 timed ones", id="values in words"),
+        pytest.param("ib.spec.measurement.load", "counts from the intended start", id="fields of a field"),
         pytest.param("ib.spec.accelerators.runner", "Environment variables of the container", id="a part used twice"),
         pytest.param("ib.status", "-1 until the operator has seen the object.", id="fields of the status"),
         pytest.param("ibr", "only Valid figures should decide anything.", id="what a result is"),
         pytest.param("ibr.status.latency.call.p95", "The order statistic of rank ceil(p*n)", id="figures of a result"),
+        pytest.param("ibr.status.latency.endToEnd", "Text or image in, label out", id="what a latency covers"),
+        pytest.param(
+            "ibr.status.caveats", "What was seen, with its figure, and what to do", id="doubts about a result"
+        ),
+        pytest.param("ibr.status.noise.stealPercent", "a decimal string", id="units of what is no integer"),
     ],
 )
 def test_explain_is_a_manual(control_plane: ControlPlane, path: str, sentence: str) -> None:

@@ -10,6 +10,7 @@ import yaml
 from inferbench_operator.models.base import API_VERSION
 from inferbench_operator.models.benchmark import BenchmarkSpec
 from inferbench_operator.models.instances import catalogue
+from inferbench_runner.contract import Profile
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -51,3 +52,14 @@ def test_published_study_has_its_143_figures(crds_folder: Path) -> None:
     lengths = len(spec.sequence_lengths)
     cells = ((len(spec.models) - len(vision)) * lengths + len(vision)) * len(spec.accelerators)
     assert cells - len(spec.exclude) == (5 * 7 + 1) * 4 - 1
+
+
+def test_the_study_is_measured_soundly_and_its_own_method_is_there_as_well(crds_folder: Path) -> None:
+    """So that its figures can be checked, and compared with those of the method that produced them."""
+    profiles = {
+        name: BenchmarkSpec.model_validate(
+            document(crds_folder / "examples" / f"{name}.yaml")["spec"]
+        ).measurement.profile
+        for name in ("published-study", "published-method")
+    }
+    assert profiles == {"published-study": Profile.SOUND, "published-method": Profile.LEGACY_2023}

@@ -26,6 +26,13 @@ class Part(ApiModel):
     names: list[str] = Field(default_factory=list, description="Names.")
 
 
+class Whole(ApiModel):
+    """A part of parts."""
+
+    part: Part = Field(default_factory=Part, description="Part.")
+    maybe: int | None = Field(default=None, description="Maybe.")
+
+
 class Silent(ApiModel):
     """Nothing in it has a default worth saying."""
 
@@ -42,6 +49,7 @@ class Everything(ApiModel):
     plain_colour: list[Colour] = Field(default_factory=lambda: [Colour.RED], description="Colours.")
     part: Part = Field(default_factory=Part, description="The field's words.")
     parts: list[Part] = Field(default_factory=list, description="Parts.")
+    whole: Whole = Field(default_factory=Whole, description="Whole.")
     silent: Silent = Field(default_factory=Silent, description="Silent.")
     values: dict[str, JsonValue] = Field(default_factory=dict, max_length=4, description="Anything.")
     labels: dict[Annotated[str, Field(max_length=9)], str] = Field(default_factory=dict, description="Labels.")
@@ -134,6 +142,12 @@ def test_default_object_is_written_out(fields: dict[str, Any]) -> None:
     """The API server checks a default against the rules before it fills in what is missing in it."""
     assert fields["part"]["default"] == {"size": 3}
     assert fields["part"]["description"] == "The field's words."
+
+
+def test_default_object_in_a_default_object_is_written_out(fields: dict[str, Any]) -> None:
+    """Without what is empty in it, at any depth: a null in a default would be refused."""
+    assert fields["whole"]["default"] == {"part": {"size": 3}}
+    assert fields["whole"]["properties"]["part"]["default"] == {"size": 3}
 
 
 def test_items_are_described_by_their_class(fields: dict[str, Any]) -> None:

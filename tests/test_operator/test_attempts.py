@@ -12,10 +12,10 @@ from inferbench_operator.core.facts import Attempt, Pod
 from inferbench_operator.core.names import Reason
 from inferbench_operator.models.benchmark import ExecutionPolicy
 from inferbench_operator.models.status import CellState, CellStatus
-from inferbench_runner.contract import FailureReason, Precision
+from inferbench_runner.contract import CellMeasured, FailureReason, Phase, Position, Precision
 from operator_testing.builders import NOW, ago, attempt_of, benchmark, ended, failed, measured, pod, report, running
 
-A, B = "0123456789", "abcdef0123"
+A, B, C = "0123456789", "abcdef0123", "00000000cc"
 POLICY = ExecutionPolicy(scheduling_deadline_seconds=300, start_deadline_seconds=200, measure_deadline_seconds=100)
 
 
@@ -242,6 +242,88 @@ def test_a_partial_report_keeps_what_was_measured() -> None:
     assert set(judgement.measured) == {A}
     assert set(judgement.failed) == {B}
     assert judgement.failed[B].reason == Reason.RUNNER_KILLED
+
+
+AT_B = Position(cell=B, phase=Phase.MEASURE)
+
+
+def _killed(doing: Position | None, *entries: CellMeasured, **end: Any) -> Attempt:  # noqa: ANN401 - any field of it
+    return attempt_of(benchmark(), [A, B, C], pod=ended(report(*entries, doing=doing), **end))
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "words"),
+    [
+        pytest.param({"exit_code": 137, "reason": "OOMKilled"}, Reason.OUT_OF_MEMORY, "more memory", id="memory"),
+        pytest.param(
+            {"exit_code": 0, "reason": "OOMKilled"}, Reason.OUT_OF_MEMORY, "more memory", id="memory of a child"
+        ),
+        pytest.param({"exit_code": 137}, Reason.RUNNER_KILLED, "SIGKILL", id="SIGKILL"),
+        pytest.param({"exit_code": 139}, Reason.RUNNER_FAILED, "exit code 139", id="segmentation fault"),
+        pytest.param({"exit_code": 1}, Reason.RUNNER_FAILED, "exit code 1.", id="uncaught error"),
+    ],
+)
+def test_the_shape_that_a_runner_died_on_is_to_blame(end: dict[str, Any], reason: Reason, words: str) -> None:
+    """It gets the reason and the phase; the others say which one it was, and are tried again."""
+    judgement = _judge(_killed(AT_B, measured(A), **end))
+    assert set(judgement.measured) == {A}
+    guilty, other = judgement.failed[B], judgement.failed[C]
+    assert words in guilty.message
+    assert guilty.message.endswith(" (in measure)")
+    assert other.message == (
+        f"Not measured to the end: the runner ended on another shape, cell {B} (in measure); see there."
+    )
+    assert (guilty.reason, guilty.retryable) == (other.reason, other.retryable) == (reason, True)
+
+
+def _evicted(reason: str) -> Attempt:
+    """Return an attempt whose pod the kubelet ended, for a reason that is the pod's and not its container's."""
+    of_pod = ended(report(doing=AT_B), exit_code=137)
+    return attempt_of(benchmark(), [A, B, C], pod=replace(of_pod, reason=reason, message="low on memory"))
+
+
+BLAMELESS_ROWS = [
+    pytest.param(_evicted("Evicted"), id="the node evicted it"),
+    pytest.param(_evicted("Terminated"), id="its node was shut down"),
+    pytest.param(_killed(AT_B, exit_code=143), id="it was told to end"),
+    pytest.param(_killed(AT_B, exit_code=124), id="its time was up"),
+    pytest.param(_killed(AT_B, exit_code=0), id="it ended well"),
+    pytest.param(_killed(AT_B, measured(B), exit_code=137), id="what it was at is measured"),
+    pytest.param(_killed(None, exit_code=137), id="it did not say what it was at"),
+]
+
+
+@pytest.mark.parametrize("attempt", BLAMELESS_ROWS)
+def test_no_shape_is_to_blame(attempt: Attempt) -> None:
+    """All cells that are missing have failed alike."""
+    failures = list(_judge(attempt).failed.values())
+    assert len(failures) >= 2
+    assert len(set(failures)) == 1
+    assert "(in " not in failures[0].message
+
+
+def test_work_for_all_shapes_names_its_phase() -> None:
+    """A runner that dies while it loads the model dies for all of them."""
+    failed_ = _judge(_killed(Position(phase=Phase.LOAD), exit_code=137, reason="OOMKilled")).failed
+    assert set(failed_) == {A, B, C}
+    assert len(set(failed_.values())) == 1
+    assert failed_[A].message.endswith(" (in load)")
+
+
+def test_the_longest_failure_of_a_shape_fits_into_the_status() -> None:
+    """So that the phase at its end is not cut off."""
+    at = Position(cell=B, phase=max(Phase, key=len))
+    for failure in _judge(_killed(at, exit_code=137, reason="OOMKilled")).failed.values():
+        CellStatus(
+            cell=A,
+            model="m",
+            accelerator="a",
+            precision=Precision.FP32,
+            batch_size=1,
+            state=CellState.FAILED,
+            reason=failure.reason,
+            message=failure.message,
+        )
 
 
 def test_a_report_counts_though_the_job_is_being_deleted() -> None:

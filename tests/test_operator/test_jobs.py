@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,18 +15,34 @@ from inferbench_operator.core import names
 from inferbench_operator.core.jobs import Manifest, job
 from inferbench_operator.core.matrix import expand, group
 from inferbench_operator.core.placement import place
-from inferbench_runner.contract import PLAN_VARIABLE, AcceleratorKind, Execution, Plan
+from inferbench_operator.core.settings import Settings
+from inferbench_runner.contract import (
+    PLAN_VARIABLE,
+    AcceleratorKind,
+    Arrivals,
+    Execution,
+    Load,
+    LoadMode,
+    Measurement,
+    Plan,
+    Profile,
+)
 from operator_testing.builders import NAME, NAMESPACE, SETTINGS, UID, benchmark, spec
 
 LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
 INF2 = {"name": "inf2", "instanceTypes": ["inf2.48xlarge"]}
 
 
-def _job(name: str = NAME, attempt: int = 1, **fields: Any) -> Manifest:  # noqa: ANN401 - any part of a specification
+def _job(
+    name: str = NAME,
+    attempt: int = 1,
+    images: Settings = SETTINGS,
+    **fields: Any,  # noqa: ANN401 - any part of a specification
+) -> Manifest:
     wanted = spec(**fields)
     plan = group(expand(wanted))[0]
     placement = place(plan.cells[0].accelerator, exclusive=wanted.execution.exclusive_node)
-    return job(benchmark(wanted, name=name), "0123abcd", plan, plan.cells, attempt, placement, SETTINGS)
+    return job(benchmark(wanted, name=name), "0123abcd", plan, plan.cells, attempt, placement, images)
 
 
 def _pod(**fields: Any) -> Manifest:  # noqa: ANN401 - any part of a specification
@@ -107,7 +124,14 @@ def test_the_runner_gets_its_plan() -> None:
         "sequenceLengths": [8, 16],
         "batchSizes": [4],
         "precisions": ["bf16"],
-        "measurement": {"minSamples": 7, "minSeconds": 1, "maxSeconds": 3},
+        "measurement": {
+            "minSamples": 7,
+            "minSeconds": 1,
+            "maxSeconds": 3,
+            "targetHalfWidthPercent": 5,
+            "processes": 2,
+            "load": {"mode": "Open", "concurrency": 8, "arrivals": "Constant", "ratePerSecond": 50},
+        },
     }
     plan = _plan(_container(**fields))
     assert (plan.model.id, plan.model.revision, plan.model.config) == ("org/x", "1", {"layers": 2})
@@ -116,8 +140,43 @@ def test_the_runner_gets_its_plan() -> None:
         2,
         Execution.TRACE,
     )
-    assert (plan.precision, plan.measurement.min_samples, plan.measurement.max_seconds) == ("bf16", 7, 3)
+    assert plan.precision == "bf16"
+    assert plan.measurement == Measurement(
+        min_samples=7,
+        min_seconds=1,
+        max_seconds=3,
+        target_half_width_percent=5,
+        processes=2,
+        load=Load(mode=LoadMode.OPEN, concurrency=8, arrivals=Arrivals.CONSTANT, rate_per_second=50),
+    )
     assert plan.shapes == tuple(cell.shape for cell in expand(spec(**fields)))
+
+
+def test_the_profile_reaches_the_plan() -> None:
+    """With nothing beside it: the runner knows the profile's numbers."""
+    plan = _plan(_container(measurement={"profile": "Legacy2023", "maxSeconds": 60}))
+    assert plan.measurement == Measurement(profile=Profile.LEGACY_2023, max_seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("fields", "image"),
+    [
+        pytest.param({}, SETTINGS.runner_images[AcceleratorKind.CPU], id="the operator's own"),
+        pytest.param({"runner": {"image": "mine:1"}}, "mine:1", id="the benchmark's"),
+    ],
+)
+def test_the_plan_names_the_image(fields: dict[str, Any], image: str) -> None:
+    """The one that the container is started from, which a process can't find out by itself."""
+    container = _container(**fields)
+    assert container["image"] == _plan(container).image == image
+
+
+def test_the_operators_default_image_is_in_no_hash() -> None:
+    """A new default gives the same cells a new plan; whether their results stand is decided by looking at them."""
+    images = replace(SETTINGS, runner_images=dict.fromkeys(AcceleratorKind, "other:2"))
+    usual, other = _job(), _job(images=images)
+    assert _plan(other["spec"]["template"]["spec"]["containers"][0]).image == "other:2"
+    assert other["metadata"] == usual["metadata"]
 
 
 def test_kubernetes_expands_nothing_in_the_plan() -> None:

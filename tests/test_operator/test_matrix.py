@@ -116,6 +116,11 @@ MEASURED = [
     pytest.param({"batchSizes": [2]}, id="batch size"),
     pytest.param({"measurement": {"minSamples": 999}}, id="samples"),
     pytest.param({"measurement": {"maxSeconds": 99}}, id="time"),
+    pytest.param({"measurement": {"profile": "Legacy2023"}}, id="method of measuring"),
+    pytest.param({"measurement": {"targetHalfWidthPercent": 5}}, id="target"),
+    pytest.param({"measurement": {"processes": 1}}, id="processes"),
+    pytest.param({"measurement": {"load": {"concurrency": 2}}}, id="calls in flight"),
+    pytest.param({"measurement": {"load": {"mode": "Open", "ratePerSecond": 50}}}, id="open loop"),
     pytest.param({"runner": {"image": "mine:1"}}, id="image"),
     pytest.param({"runner": {"env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}}, id="environment"),
     pytest.param({"runner": {"resources": {"limits": {"cpu": "2"}}}}, id="resources"),
@@ -142,6 +147,11 @@ def test_whatever_can_change_the_figure_changes_the_hash(fields: dict[str, Any])
         pytest.param({"runner": {"serviceAccountName": "s", "imagePullSecrets": ["p"]}}, id="accounts and secrets"),
         pytest.param({"execution": {"retries": 3, "maxParallelJobs": 1}}, id="retries and parallel Jobs"),
         pytest.param({"reuse": "Never"}, id="reuse"),
+        pytest.param({"measurement": {"load": {}}}, id="an empty load"),
+        pytest.param(
+            {"measurement": {"profile": "Sound", "processes": 3, "load": {"mode": "Closed", "arrivals": None}}},
+            id="defaults that are written out",
+        ),
         pytest.param({"accelerators": [{"name": "cpu", "kind": "CPU", "precision": "fp32"}]}, id="where it comes from"),
     ],
 )
@@ -159,7 +169,7 @@ def test_the_order_of_instance_types_says_nothing() -> None:
 
 def test_the_hash_is_the_same_in_every_version() -> None:
     """A hash that changes by itself would measure every benchmark again; change this one only on purpose."""
-    assert _hashes() == ["f3d6ab25d0"]
+    assert _hashes() == ["40f7a23ca2"]
 
 
 def test_an_accelerators_runner_lies_over_the_benchmarks() -> None:

@@ -210,6 +210,20 @@ def test_a_result() -> None:
     assert (of.spec.cell, of.status.run, of.status.latency.call.p95.value_microseconds) == (CELL, "0123abcd", 5000)
 
 
+def test_what_is_in_a_result_for_readers_only_takes_no_memory() -> None:
+    """Neither does it matter to decisions, so that words which a newer version adds there make no result unreadable."""
+    raw = recorded("result")
+    call = raw["status"]["latency"]["call"]
+    raw["status"] |= {
+        "latency": {"call": call, "endToEnd": call, "quantum": {}},
+        "caveats": [{"caveat": "Moonlight", "message": ""}],
+        "histogram": "x" * 10_000,
+        "noise": {"stealPercent": 0.5},
+        "provenance": {"torch": "2.9.0"},
+    }
+    assert parse.result(raw) == parse.result(recorded("result"))
+
+
 def test_a_result_that_does_not_fit_counts_as_none() -> None:
     """The cell is measured again."""
     raw = recorded("result")

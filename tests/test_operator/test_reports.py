@@ -13,12 +13,20 @@ from inferbench_operator.core.reports import ReportError, details_of, last_words
 from inferbench_runner.contract import (
     COMPACT_REPORT_BYTES,
     FULL_REPORT_BYTES,
+    MAX_COMPACT_CAVEATS,
     MAX_SHAPES,
     REPORT_MARK,
+    Caveat,
+    CellDetails,
     CellMeasured,
     CompactReport,
+    FullReport,
+    Phase,
+    Position,
+    Verdict,
 )
 from operator_testing.builders import details, failed, full_report, measured, report
+from operator_testing.largest import largest
 
 A, B = "0123456789", "abcdef0123"
 CELLS = (A, B)
@@ -36,14 +44,25 @@ def test_a_report_is_read() -> None:
     assert parse_compact(said.model_dump_json(exclude_defaults=True) + "\n", cells=CELLS) == said
 
 
+def test_a_report_of_the_first_version_is_read() -> None:
+    """It has neither doubts nor a position."""
+    said = parse_compact(report(measured(A)).model_dump_json(exclude_defaults=True, by_alias=True), cells=CELLS)
+    older = json.loads(said.model_dump_json(exclude_defaults=True)) | {"version": 1}
+    assert parse_compact(json.dumps(older), cells=CELLS).measured == said.measured
+
+
+def test_a_report_says_what_the_runner_was_at() -> None:
+    """One cell of its plan, or all of them."""
+    for doing in (Position(cell=B, phase=Phase.MEASURE), Position(phase=Phase.LOAD)):
+        said = report(measured(A), doing=doing)
+        assert parse_compact(said.model_dump_json(exclude_defaults=True), cells=CELLS).doing == doing
+
+
 def test_a_report_of_eight_cells_fits_into_a_termination_message() -> None:
-    """Even with the largest figures of all."""
-    day = 86_400_000_000
-    worst = CellMeasured.model_validate(
-        {name: day for name in CellMeasured.model_fields if name.endswith("microseconds")}
-        | {"cell": A, "samples": 10**9, "inferences_per_second": "9" * 12 + "." + "9" * 6, "verdict": "Inconclusive"}
-    )
-    said = CompactReport(measured=(worst,) * MAX_SHAPES)
+    """Even with the largest figures and the longest words of all."""
+    doubts = tuple(sorted(Caveat, key=len)[-MAX_COMPACT_CAVEATS:])
+    worst = largest(CellMeasured, caveats=doubts, verdict=Verdict.INCONCLUSIVE)
+    said = CompactReport(measured=(worst,) * MAX_SHAPES, doing=largest(Position, phase=Phase.MEASURE))
     assert len(said.model_dump_json(exclude_defaults=True)) <= COMPACT_REPORT_BYTES
 
 
@@ -52,6 +71,11 @@ def test_a_report_of_eight_cells_fits_into_a_termination_message() -> None:
     [
         pytest.param(report(measured("9999999999")).model_dump_json(), "not in its plan", id="a forged cell"),
         pytest.param(report(failed("9999999999")).model_dump_json(), "not in its plan", id="a forged failure"),
+        pytest.param(
+            report(measured(A), doing=Position(cell="9999999999", phase=Phase.MEASURE)).model_dump_json(),
+            "not in its plan",
+            id="a forged position",
+        ),
         pytest.param(report(measured(A), measured(A)).model_dump_json(), "twice", id="a cell measured twice"),
         pytest.param(report(measured(A), failed(A)).model_dump_json(), "twice", id="a cell measured and failed"),
         pytest.param("Killed\n", "no valid report", id="no JSON"),
@@ -61,7 +85,7 @@ def test_a_report_of_eight_cells_fits_into_a_termination_message() -> None:
         pytest.param("{} {}", "no valid report", id="more than one value"),
         pytest.param(" " * COMPACT_REPORT_BYTES + "{}", "longer than", id="a byte too long"),
         pytest.param("é" * (COMPACT_REPORT_BYTES // 2 + 1), "longer than", id="too many bytes in few letters"),
-        pytest.param('{"version":2}', "no valid report", id="another version"),
+        pytest.param('{"version":3}', "no valid report", id="another version"),
         pytest.param('{"surprise":1}', "no valid report", id="an unknown field"),
         pytest.param("\ud800", "no valid report", id="half a surrogate pair"),
         pytest.param('{"failed":"\ud800"}', "no valid report", id="half a surrogate pair inside"),
@@ -84,6 +108,8 @@ def test_a_report_of_eight_cells_fits_into_a_termination_message() -> None:
         pytest.param(_altered(inferencesPerSecond="fast"), "no valid report", id="a rate that is no number"),
         pytest.param(_altered(verdict="Great"), "no valid report", id="a verdict of its own"),
         pytest.param(_altered(cell="../../etc"), "no valid report", id="a cell that is no hash"),
+        pytest.param(_altered(caveats=["Fine"]), "no valid report", id="a doubt of its own"),
+        pytest.param(_altered(caveats=["Drift"] * 5), "no valid report", id="more doubts than there is room for"),
     ],
 )
 def test_a_bad_report_is_refused(text: str, words: str) -> None:
@@ -122,7 +148,8 @@ def test_nothing_but_a_refusal_comes_out_of_a_strange_report(text: str) -> None:
         said = parse_compact(text, cells=CELLS)
     except ReportError:
         return
-    assert {entry.cell for entry in said.measured} | {entry.cell for entry in said.failed} <= set(CELLS)
+    named = {entry.cell for entry in said.measured} | {entry.cell for entry in said.failed}
+    assert named | ({said.doing.cell} if said.doing and said.doing.cell else set()) <= set(CELLS)
 
 
 @settings(deadline=None)
@@ -178,6 +205,13 @@ def test_details_with_another_percentile_are_ignored(field: str) -> None:
     entry = measured(A)
     other = details(measured(A, 6000))
     assert details_of(entry, full_report(details(entry, **{field: getattr(other.call, field)}))) is None
+
+
+def test_the_largest_full_report_is_read() -> None:
+    """Eight shapes with all that there may be to say of them."""
+    cells = [largest(CellDetails, cell=f"{number:010x}") for number in range(MAX_SHAPES)]
+    said = largest(FullReport, cells=cells)
+    assert parse_full(f"{REPORT_MARK}{said.model_dump_json()}\n") == said
 
 
 def test_details_are_absent_without_a_full_report() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +18,20 @@ pytest.importorskip("huggingface_hub", reason="install the torch extra to test d
 
 from huggingface_hub import constants
 
-from inferbench_runner.backends.hub import fetch
+from inferbench_runner.backends.hub import explained, fetch
 from inferbench_runner.contract import FailureReason, ModelRef
 from inferbench_runner.errors import RunnerError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-REPOSITORY = {"config.json": b"{}", "model.safetensors": b"weights", "model.bin": b"pickle", "code.py": b"evil"}
+WANTED = {
+    "config.json": b"{}",
+    "model.safetensors": b"weights",
+    "preprocessor_config.json": b"{ }",
+    "tokenizer.json": b"{  }",
+    "tokenizer_config.json": b"{   }",
+    "vocab.txt": b"[PAD]",
+}
+REPOSITORY = WANTED | {"model.bin": b"pickle", "code.py": b"evil", "onnx/model.onnx": b"graph", "README.md": b"words"}
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -34,7 +44,7 @@ def answer_as_hub(path: str) -> Answer:
     if "/tree/" in path:
         entries = [{"type": "file", "path": n, "size": len(b), "oid": "0" * 40} for n, b in REPOSITORY.items()]
         return 200, {}, json.dumps(entries).encode()
-    body = REPOSITORY[path.rpartition("/")[2]]
+    body = REPOSITORY[path.partition(f"/resolve/{COMMIT}/")[2]]
     return 200, {"ETag": f'"{len(body)}"', "X-Repo-Commit": COMMIT}, body
 
 
@@ -140,14 +150,68 @@ def test_an_id_that_is_none_is_said_to_be_none() -> None:
 
 
 def test_only_what_runs_the_model_is_downloaded_and_its_commit_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configuration and safetensors come; pickles and code don't; a second run needs no download."""
+    """Configuration, safetensors and tokenizer come; pickles and code don't; a second run needs no download."""
     with hub(answer_as_hub) as (endpoint, asked):
         use(monkeypatch, endpoint)
         source = fetch(ModelRef(id="a/b"))
         assert source.directory is not None
-        assert sorted(path.name for path in source.directory.iterdir()) == ["config.json", "model.safetensors"]
+        assert sorted(path.name for path in source.directory.iterdir()) == sorted(WANTED)
         assert source.commit == COMMIT
-        assert not [path for path in asked if path.endswith((".bin", ".py"))]
+        assert not [path for path in asked if path.endswith((".bin", ".py", ".onnx"))]
         asked.clear()
         assert fetch(ModelRef(id="a/b")) == source
         assert not [path for path in asked if "/resolve/" in path]
+
+
+@pytest.fixture
+def _nobody() -> Iterator[None]:
+    """Lay down what lets root write everywhere."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.usefixtures("_nobody")
+def test_a_cache_that_may_not_be_written_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the process may not write, the sentence names the folder and how to choose another."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", "/cache-of-nobody")
+    with hub(answer_as_hub) as (endpoint, _):
+        use(monkeypatch, endpoint)
+        found = failure()
+    assert found.reason is FailureReason.CACHE_UNWRITABLE
+    assert not found.reason.retryable
+    assert not [
+        word for word in ("/cache-of-nobody", "Permission denied", "HF_HOME", "volume") if word not in str(found)
+    ]
+
+
+def test_a_file_in_the_caches_place_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even root can make no folder there."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file"))
+    with hub(answer_as_hub) as (endpoint, _):
+        use(monkeypatch, endpoint)
+        found = failure()
+    assert found.reason is FailureReason.CACHE_UNWRITABLE, str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), FailureReason.CACHE_UNWRITABLE),
+        (OSError(errno.EROFS, "Read-only file system"), FailureReason.CACHE_UNWRITABLE),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), FailureReason.CACHE_UNWRITABLE),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), FailureReason.CACHE_UNWRITABLE),
+        (RuntimeError("Connection refused (os error 111)"), FailureReason.FETCH_FAILED),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), FailureReason.FETCH_FAILED),
+        (OSError("something"), FailureReason.FETCH_FAILED),
+    ],
+)
+def test_the_disks_refusals_are_told_from_the_networks(error: Exception, reason: FailureReason) -> None:
+    """A full or read-only disk is not worth another try, whichever of its downloaders the library used."""
+    assert explained(error, ModelRef(id="a/b")).reason is reason

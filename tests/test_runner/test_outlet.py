@@ -70,5 +70,5 @@ def test_the_full_report_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixtur
     """Standard output gets the marked line and nothing else."""
     Outlet(tmp_path / "message", may_create=True).deliver(FullReport())
     assert (
-        capfd.readouterr().out == 'INFERBENCH-REPORT {"version":1,"cells":[],"phasesMilliseconds":{},"provenance":{}}\n'
+        capfd.readouterr().out == 'INFERBENCH-REPORT {"version":2,"cells":[],"phasesMilliseconds":{},"provenance":{}}\n'
     )

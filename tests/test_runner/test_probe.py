@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from inferbench_runner.probe import Host, probe_host
-from test_runner.builders import host
-
-
-def tree(root: Path, files: dict[str, str]) -> Path:
-    """Write files below the root."""
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return root
+from inferbench_runner.probe import Host, oom_kills, probe_host
+from test_runner.builders import host, tree
 
 
 @pytest.mark.parametrize(
@@ -93,3 +84,51 @@ def test_the_cpu_is_named(tmp_path: Path) -> None:
     )
     found = probe_host(tree(tmp_path, {"proc/cpuinfo": text}))
     assert (found.cpu_model, found.cpu_flags) == ("Fast One", ("avx2", "amx_bf16"))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param(
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/memory.events": "low 0\nhigh 3\nmax 9\noom 8\noom_kill 7\noom_group_kill 6\n",
+            },
+            7,
+            id="version 2",
+        ),
+        pytest.param(
+            {
+                "proc/self/cgroup": "4:memory:/pod\n1:cpu,cpuacct:/other\n",
+                "sys/fs/cgroup/memory/pod/memory.oom_control": "oom_kill_disable 0\nunder_oom 1\noom_kill 5\n",
+            },
+            5,
+            id="version 1",
+        ),
+        pytest.param(
+            {
+                "proc/self/cgroup": "4:memory:/docker/abc\n",
+                "sys/fs/cgroup/memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            },
+            2,
+            id="version 1 in a container that sees its own group as the root",
+        ),
+        pytest.param(
+            {
+                "proc/self/cgroup": "0::/outer/inner\n",
+                "sys/fs/cgroup/outer/inner/memory.events": "oom_kill 1\n",
+                "sys/fs/cgroup/outer/memory.events": "oom_kill 40\n",
+            },
+            1,
+            id="the innermost group counts, not the neighbours' that share an outer one",
+        ),
+        pytest.param({"proc/self/cgroup": "0::/\n"}, None, id="a kernel that doesn't tell"),
+        pytest.param(
+            {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.events": "oom_kill many\n"}, None, id="nonsense"
+        ),
+        pytest.param({}, None, id="no control group at all"),
+    ],
+)
+def test_kills_for_want_of_memory(tmp_path: Path, files: dict[str, str], expected: int | None) -> None:
+    """The kernel's count of processes that it ended for want of memory is read in both versions."""
+    assert oom_kills(tree(tmp_path, files)) == expected

@@ -31,8 +31,9 @@ from inferbench_runner.contract import (
 from inferbench_runner.outlet import Outlet, say
 from inferbench_runner.planfile import PlanError, parse_plan, plan_text
 from inferbench_runner.report import MESSAGE_CHARACTERS
-from inferbench_runner.run import OpenBackend, Run
+from inferbench_runner.run import Run
 from inferbench_runner.words import one_line
+from inferbench_runner.worker import OpenBackend
 
 DELIVERED: Final = 0
 INTERNAL: Final = 1
@@ -78,7 +79,8 @@ def _refuse(error: PlanError, outlet: Outlet) -> int:
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """Leave by way of the frames' own clean-up, which delivers the report; a second signal must not cut that short."""
-    signal.signal(number, signal.SIG_IGN)
+    for stop in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+        signal.signal(stop, signal.SIG_IGN)
     sys.exit(DEADLINE_EXIT_CODE if number == signal.SIGALRM else 128 + number)
 
 

@@ -1,23 +1,48 @@
-"""The runner's only clock: no other module reads the time, which a test checks.
+"""The runner's only clock: no other module reads the time or waits for it, which a test checks.
 
-`now_ns` is the function itself and not a wrapper around it, because the measuring loop calls it twice per sample.
+`now_ns` and `cpu_ns` are the functions themselves and not wrappers around them, because the measuring loop calls the
+first of them twice per sample.
 """
 
 from __future__ import annotations
 
 from time import perf_counter_ns as now_ns
+from time import process_time_ns as cpu_ns
+from time import sleep
 from typing import Final
 
-__all__ = ["NS_PER_SECOND", "now_ns", "to_milliseconds"]
+from inferbench_runner.contract import LONGEST_MILLISECONDS
+
+__all__ = ["NS_PER_SECOND", "cpu_ns", "now_ns", "step_ns", "to_milliseconds", "wait_until"]
 
 NS_PER_SECOND: Final = 1_000_000_000
 
 _NS_PER_MILLISECOND: Final = 1_000_000
 
-_LONGEST_MILLISECONDS: Final = 86_400_000
-"""The contract's longest span, a day: no deadline lets a pod reach it."""
+_OVERSLEEP_NS: Final = 2_000_000
+"""How much later than asked the kernel may wake a sleeper: the rest of a wait is spent looking at the clock."""
+
+_STEPS: Final = 100
 
 
 def to_milliseconds(nanoseconds: int) -> int:
-    """Return a span in whole milliseconds, rounded up so that what happened never looks like nothing, at most a day."""
-    return min(-(-nanoseconds // _NS_PER_MILLISECOND), _LONGEST_MILLISECONDS)
+    """Return a span in whole milliseconds, at most a month; rounded up: what happened never shows as nothing."""
+    return min(-(-nanoseconds // _NS_PER_MILLISECOND), LONGEST_MILLISECONDS)
+
+
+def wait_until(time_ns: int) -> None:
+    """Return at the time of `now_ns`, to the microsecond; at once when it has passed."""
+    while (left := time_ns - now_ns()) > 0:
+        if left > _OVERSLEEP_NS:
+            sleep((left - _OVERSLEEP_NS) / NS_PER_SECOND)
+
+
+def step_ns() -> int:
+    """Return the smallest step of the clock that shows between two readings, in nanoseconds."""
+    smallest = NS_PER_SECOND
+    for _ in range(_STEPS):
+        start = end = now_ns()
+        while end == start:
+            end = now_ns()
+        smallest = min(smallest, end - start)
+    return smallest

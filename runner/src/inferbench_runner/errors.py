@@ -53,6 +53,18 @@ class DeviceNotFoundError(RunnerError):
         )
 
 
+class DeviceUnusedError(RunnerError):
+    """Retry: no. The library did the work somewhere else, which would be measured as the device's."""
+
+    reason = FailureReason.DEVICE_NOT_FOUND
+
+    def __init__(self, kind: str, evidence: str) -> None:
+        """Name the device that was asked for and what speaks against its having worked."""
+        super().__init__(
+            f"device.kind: {kind} was asked for, but {evidence}; set runner.image to one that fits the device's driver."
+        )
+
+
 class PrecisionUnsupportedError(RunnerError):
     """Retry: no. The device has no arithmetic of this format."""
 
@@ -131,6 +143,29 @@ class InvalidModelConfigError(RunnerError):
     reason = FailureReason.INVALID_MODEL_CONFIG
 
 
+class ProcessorUnusableError(RunnerError):
+    """Retry: no. The model's tokenizer or image processor is broken or does not fit the model."""
+
+    reason = FailureReason.PROCESSOR_UNUSABLE
+
+    def __init__(self, what: str, problem: str, way_out: str) -> None:
+        """Name the file or its field, what is wrong with it and what to put in its place."""
+        super().__init__(f"model.id: {what} {problem}; {way_out}.")
+
+
+class CacheUnwritableError(RunnerError):
+    """Retry: no. A download has no place to go."""
+
+    reason = FailureReason.CACHE_UNWRITABLE
+
+    def __init__(self, directory: str, cause: OSError) -> None:
+        """Name the directory, and how to get another one."""
+        super().__init__(
+            f"The hub's cache {directory} can't be written ({cause.strerror or cause}); "
+            "mount a writable volume with room for the model, and set HF_HOME to it."
+        )
+
+
 class SequenceTooLongError(RunnerError):
     """Retry: no. The model has fewer positions than the shape has tokens."""
 
@@ -148,15 +183,68 @@ class OutOfMemoryError(RunnerError):
 
     reason = FailureReason.OUT_OF_MEMORY
 
-    def __init__(self) -> None:
-        """Say what to change."""
-        super().__init__("The memory ran out; raise runner.resources.limits.memory, or use a smaller batch or length.")
+    def __init__(self, detail: str = "") -> None:
+        """Say what to change, and what the kernel did where it did something."""
+        what = f"The memory ran out ({detail})" if detail else "The memory ran out"
+        super().__init__(f"{what}; raise runner.resources.limits.memory, or use a smaller batch or length.")
 
 
 class NumericMismatchError(RunnerError):
     """Retry: no. The output is not one that this model can have."""
 
     reason = FailureReason.NUMERIC_MISMATCH
+
+
+class ProcessKilledError(RunnerError):
+    """Retry: yes. Something outside ended the measuring process."""
+
+    reason = FailureReason.PROCESS_KILLED
+
+    def __init__(self, signal_name: str) -> None:
+        """Name the signal."""
+        super().__init__(
+            f"The measuring process was ended by {signal_name} from outside; look at the node's events and memory, and "
+            "raise runner.resources.limits.memory if that ran out."
+        )
+
+
+class ProcessCrashedError(RunnerError):
+    """Retry: yes. A library crashed in native code."""
+
+    reason = FailureReason.PROCESS_CRASHED
+
+    def __init__(self, signal_name: str) -> None:
+        """Name the signal."""
+        super().__init__(
+            f"The measuring process crashed with {signal_name} in native code; try another version of the runner's "
+            "image, another execution, or a smaller shape."
+        )
+
+
+class ProcessExitedError(RunnerError):
+    """Retry: yes. The measuring process ended by itself."""
+
+    reason = FailureReason.PROCESS_EXITED
+
+    def __init__(self, code: int, last_words: str = "") -> None:
+        """Name the exit code, and the end of what the process wrote."""
+        said = f": {last_words}" if last_words else "."
+        super().__init__(
+            f"The measuring process ended by itself with exit code {code}; look for the reason in the pod's log{said}"
+        )
+
+
+class ProcessHungError(RunnerError):
+    """Retry: yes. The measuring process did not answer."""
+
+    reason = FailureReason.PROCESS_HUNG
+
+    def __init__(self, seconds: int) -> None:
+        """Name the time that it was given."""
+        super().__init__(
+            f"The measuring process did not answer within {seconds} s and was ended; look for a device that hangs, or "
+            "use a smaller shape."
+        )
 
 
 class PhaseFailedError(Exception):
@@ -174,7 +262,7 @@ class PhaseFailedError(Exception):
         match self.cause:
             case RunnerError() as error:
                 return error.reason
-            case MemoryError():
+            case error if is_out_of_memory(error):
                 return FailureReason.OUT_OF_MEMORY
             case _:
                 return FailureReason.INTERNAL_ERROR
@@ -185,7 +273,7 @@ class PhaseFailedError(Exception):
         match self.cause:
             case RunnerError() as error:
                 return str(error)
-            case MemoryError():
+            case error if is_out_of_memory(error):
                 return str(OutOfMemoryError())
             case error:
                 return (
@@ -198,3 +286,8 @@ def random_only(weights: Weights) -> InvalidPlanError:
     return InvalidPlanError(
         "model.config", f"overrides have no effect with {weights} weights", "leave them out, or set weights: Random"
     )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the exception says that host memory ran out: PyTorch has a type of its own for devices only."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))

@@ -1,43 +1,55 @@
-"""The measuring loop: a call, a clock, and limits. It knows neither devices nor reports.
+"""The measuring loops: calls, a clock, and quotas. They know neither devices nor reports.
 
-Between two samples it stores one number and compares it; whatever else there is to do waits until the loop has ended.
+Between two samples they store one number and compare it; whatever else there is to do waits until the loop has ended.
 """
 
 from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, Self
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from math import ceil
+from random import Random
+from statistics import median
+from threading import Barrier, BrokenBarrierError, Event, Lock, Thread
+from typing import Final
 
-from inferbench_runner.clock import NS_PER_SECOND, now_ns
-from inferbench_runner.contract import Measurement
+from inferbench_runner.adaptive import Quota
+from inferbench_runner.backends.base import Bound
+from inferbench_runner.clock import NS_PER_SECOND, now_ns, wait_until
+from inferbench_runner.contract import Arrivals, Load
 
 WARMUP_CALLS: Final = 10
-"""Calls before the first sample: lazy initialisation, memory pools and caches are filled by then."""
+"""Fewest calls before the first sample: lazy initialisation, memory pools and caches are filled by then."""
 
-MAX_SAMPLES: Final = 4_000_000
-"""Samples after which a shape ends early: 32 MB, and an interval of p95 within 0.03 % of the ranks."""
+WARMUP_NS: Final = 60 * NS_PER_SECOND
+"""Longest warm-up of a shape in one process."""
 
+WARMUP_SHARE: Final = 0.1
+"""Longest warm-up over the time that the process will measure the shape: a noisy host never becomes steady."""
 
-@dataclass(frozen=True)
-class Limits:
-    """When a shape has been measured for long enough: both minima are met, or the maximum is reached."""
+STEADY_WINDOWS: Final = 5
 
-    min_samples: int
-    min_ns: int
-    max_ns: int
+STEADY_SPREAD: Final = 0.02
+"""Range of the last windows' medians over their median, below which the latency counts as steady."""
 
-    @classmethod
-    def from_measurement(cls, measurement: Measurement) -> Self:
-        """Convert the plan's seconds."""
-        return cls(
-            min_samples=measurement.min_samples,
-            min_ns=measurement.min_seconds * NS_PER_SECOND,
-            max_ns=measurement.max_seconds * NS_PER_SECOND,
-        )
+WINDOWS: Final = 20
+"""Windows after which they are made twice as long, so that their medians scatter less."""
+
+SETTLING_CALLS: Final = 2
+"""Most untimed calls at the start of a round after another shape was measured, whose data are in the caches then."""
+
+SETTLING_SHARE: Final = 0.05
+"""Most of them over the calls of a round: a call that is long enough for few of them fills the caches by itself."""
+
+END_TO_END_EVERY: Final = 7
+"""Calls for each end-to-end one: 1,000 calls bring the 130 that an interval of their p95 needs."""
+
+MAX_SAMPLES: Final = 1_000_000
+"""Samples after which a round ends early: 8 MB."""
 
 
 @dataclass(frozen=True)
@@ -46,39 +58,182 @@ class Warmup:
 
     calls: int
     elapsed_ns: int
+    first_ns: int
+    """The first call of all."""
+    settled: bool
+    """Whether no trend was left at the end."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Samples of one shape in the order in which they were taken, in nanoseconds, and the window that holds them."""
+    """Samples of one kind in the order in which they were completed, in nanoseconds."""
 
-    samples: array[int]
-    window_ns: int
+    calls: array[int]
+    """Latencies: from the intended start in an open loop, else from the start."""
+    busy_ns: int
+    """Time from the first start to the last end, summed over the threads."""
+    elapsed_ns: int
+    device: array[int] = field(default_factory=lambda: array("q"))
+    service: array[int] = field(default_factory=lambda: array("q"))
+    """Open loop only: from the real start."""
+    asked_ns: tuple[int, ...] = ()
+    """Open loop only: the intended starts, counted from the beginning."""
+
+    @property
+    def queue(self) -> list[int]:
+        """Open loop only: from the intended start to the real one."""
+        return [call - service for call, service in zip(self.calls, self.service, strict=False)]
 
 
-def warm_up(call: Callable[[], object], *, now: Callable[[], int] = now_ns) -> Warmup:
-    """Call until the first sample can be taken."""
-    begin = now()
-    for _ in range(WARMUP_CALLS):
-        call()
-    return Warmup(calls=WARMUP_CALLS, elapsed_ns=now() - begin)
+def is_steady(medians: Sequence[float]) -> bool:
+    """Whether the last five windows' medians agree within 2 % and show no trend."""
+    last = medians[-STEADY_WINDOWS:]
+    if len(last) < STEADY_WINDOWS:
+        return False
+    return max(last) - min(last) <= STEADY_SPREAD * median(last) and not has_trend(last)
 
 
-def measure(call: Callable[[], object], limits: Limits, *, now: Callable[[], int] = now_ns) -> Series:
-    """Call one after the other, timing each, until the limits say stop; at least one sample is taken."""
-    samples = array("q")
-    append = samples.append
-    min_samples, min_ns, max_ns = limits.min_samples, limits.min_ns, limits.max_ns
+def has_trend(medians: Sequence[float]) -> bool:
+    """Whether the last five medians only fall or only rise, by more than the 2 % in all."""
+    last = medians[-STEADY_WINDOWS:]
+    if len(last) < STEADY_WINDOWS:
+        return True
+    steps = [after - before for before, after in pairwise(last)]
+    one_way = all(step < 0 for step in steps) or all(step > 0 for step in steps)
+    return one_way and abs(last[-1] - last[0]) > STEADY_SPREAD * median(last)
+
+
+def warm_up(
+    call: Callable[[], object], share: Quota, *, adaptive: bool = True, now: Callable[[], int] = now_ns
+) -> Warmup:
+    """Call until the latency is steady, or a tenth of the time is spent that the share will take: at least ten times.
+
+    The share is what the process will measure: so many calls, and at least so long.
+    """
+    samples: list[int] = []
+    size = WARMUP_CALLS // STEADY_WINDOWS
     begin = end = now()
-    for count in range(1, MAX_SAMPLES + 1):
+    while True:
         start = now()
         call()
         end = now()
-        append(end - start)
-        elapsed = end - begin
-        if elapsed >= max_ns or (count >= min_samples and elapsed >= min_ns):
-            break
-    return Series(samples=samples, window_ns=end - begin)
+        samples.append(end - start)
+        if len(samples) < WARMUP_CALLS or len(samples) % size:
+            continue
+        medians = [median(samples[at : at + size]) for at in range(0, len(samples), size)]
+        planned = min(max(share.calls * median(samples), share.min_ns), share.max_ns)
+        limit = min(WARMUP_NS, WARMUP_SHARE * planned)
+        if not adaptive or is_steady(medians) or end - begin >= limit:
+            return Warmup(len(samples), end - begin, samples[0], not adaptive or not has_trend(medians))
+        if len(medians) >= WINDOWS:
+            size *= 2
+
+
+def closed_loop(bound: Bound, quota: Quota, *, now: Callable[[], int] = now_ns) -> Series:
+    """Call one after the other, timing each, until the quota is met; at least one sample is taken."""
+    samples, device = array("q"), array("q")
+    append = samples.append
+    call, device_ns = bound.call, bound.device_ns
+    calls, min_ns, max_ns = quota.calls, quota.min_ns, quota.max_ns
+    with bound.worker():
+        begin = end = now()
+        for count in range(1, MAX_SAMPLES + 1):
+            start = now()
+            call()
+            end = now()
+            append(end - start)
+            if device_ns is not None:
+                device.append(device_ns())
+            elapsed = end - begin
+            if elapsed >= max_ns or (count >= calls and elapsed >= min_ns):
+                break
+    return Series(calls=samples, busy_ns=end - begin, elapsed_ns=end - begin, device=device)
+
+
+def concurrent_loop(bound: Bound, quota: Quota, threads: int, *, now: Callable[[], int] = now_ns) -> Series:
+    """Keep so many calls in flight until the first thread has done its part of the quota.
+
+    All stop with the call that they are on, so that from the first start to the last end hardly any thread idles.
+    """
+    share = ceil(quota.calls / threads)
+    done: list[tuple[int, int]] = []
+    spans: list[int] = []
+
+    def work(stop: Event) -> None:
+        mine: list[tuple[int, int]] = []
+        begin = end = now()
+        while not stop.is_set():
+            start = now()
+            bound.call()
+            end = now()
+            mine.append((end, end - start))
+            elapsed, count = end - begin, len(mine)
+            if elapsed >= quota.max_ns or count >= MAX_SAMPLES or (count >= share and elapsed >= quota.min_ns):
+                stop.set()
+        done.extend(mine)
+        spans.append(end - begin)
+
+    begin = now()
+    _in_threads(work, threads, bound)
+    return Series(array("q", (latency for _, latency in sorted(done))), sum(spans), now() - begin)
+
+
+def open_loop(bound: Bound, quota: Quota, load: Load, seed: str, *, now: Callable[[], int] = now_ns) -> Series:
+    """Start each call when the schedule says so, or as soon after that as one of the threads is free.
+
+    The schedule waits for nobody, so a call that has to wait for others counts from the time when it was due. What is
+    still waiting when the round's time is up is not called.
+    """
+    due = arrivals(load, quota, seed)
+    done: list[tuple[int, int, int]] = []
+    turn = iter(range(len(due)))
+    lock = Lock()
+    begin = now() + NS_PER_SECOND // 100
+
+    def work(stop: Event) -> None:
+        while not stop.is_set():
+            with lock:
+                # The first call is made in any case: a round has at least one sample.
+                late = done and now() - begin >= quota.max_ns
+                index = None if late else next(turn, None)
+            if index is None:
+                return
+            wait_until(begin + due[index])
+            start = now()
+            bound.call()
+            done.append((index, start - begin, now() - begin))
+
+    _in_threads(work, load.concurrency, bound)
+    done.sort()
+    elapsed = max(end for _, _, end in done)
+    return Series(
+        calls=array("q", (end - due[index] for index, _, end in done)),
+        busy_ns=elapsed * load.concurrency,
+        elapsed_ns=elapsed,
+        service=array("q", (end - start for _, start, end in done)),
+        asked_ns=tuple(due),
+    )
+
+
+def arrivals(load: Load, quota: Quota, seed: str) -> list[int]:
+    """Return the intended starts of one round, counted from its beginning, in nanoseconds; at least one."""
+    mean = NS_PER_SECOND / (load.rate_per_second or 1)
+    count = min(max(quota.calls, ceil(quota.min_ns / mean)), MAX_SAMPLES)
+    if load.arrivals is Arrivals.CONSTANT:
+        times = [index * mean for index in range(count)]
+    else:
+        # The gaps of a Poisson process are exponential.
+        draw = Random(seed)  # noqa: S311  # a schedule, not a secret
+        times = list(accumulate(draw.expovariate(1 / mean) for _ in range(count)))
+    kept = [round(time) for time in times if time < quota.max_ns]
+    return kept or [0]
+
+
+def settle(bound: Bound, calls: int = SETTLING_CALLS) -> None:
+    """Call so often without timing."""
+    with bound.worker():
+        for _ in range(calls):
+            bound.call()
 
 
 @contextmanager
@@ -97,3 +252,29 @@ def collector_paused() -> Iterator[None]:
         gc.unfreeze()
         if was_enabled:
             gc.enable()
+
+
+def _in_threads(work: Callable[[Event], None], count: int, bound: Bound) -> None:
+    """Run the work in so many threads, which start together; raise the first failure, which stops all of them."""
+    start, stop = Barrier(count), Event()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with bound.worker():
+                start.wait()
+                work(stop)
+        except BrokenBarrierError:
+            pass
+        except BaseException as error:  # noqa: BLE001  # raised again below, in the caller's thread
+            failures.append(error)
+            stop.set()
+            start.abort()
+
+    threads = [Thread(target=run, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

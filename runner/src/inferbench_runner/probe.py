@@ -57,12 +57,23 @@ class Host:
         }
 
 
+def oom_kills(root: Path = ROOT) -> int | None:
+    """Return how often the kernel has killed a process of this control group for want of memory; None where unknown."""
+    for folder in groups(root, "memory"):
+        for name in ("memory.events", "memory.oom_control"):
+            for line in read_text(folder / name).splitlines():
+                key, _, count = line.partition(" ")
+                if key == "oom_kill" and count.strip().isdecimal():
+                    return int(count)
+    return None
+
+
 def probe_host(root: Path = ROOT) -> Host:
     """Read the machine's own files below `root`; a file that is absent or unreadable leaves its fact unknown."""
-    cpuinfo = _fields(_text(root / "proc/cpuinfo"))
+    cpuinfo = _fields(read_text(root / "proc/cpuinfo"))
     flags = (cpuinfo.get("flags") or cpuinfo.get("Features") or "").split()
-    cpu_limits = [limit for folder in _groups(root, "cpu") if (limit := _cpu_limit_millis(folder)) is not None]
-    memory_limits = [limit for folder in _groups(root, "memory") if (limit := _memory_limit(folder)) is not None]
+    cpu_limits = [limit for folder in groups(root, "cpu") if (limit := _cpu_limit_millis(folder)) is not None]
+    memory_limits = [limit for folder in groups(root, "memory") if (limit := _memory_limit(folder)) is not None]
     return Host(
         cpu_model=cpuinfo.get("model name") or platform.processor() or platform.machine() or "unknown",
         cpu_flags=tuple(flag for flag in VECTOR_FLAGS if flag in flags),
@@ -74,9 +85,9 @@ def probe_host(root: Path = ROOT) -> Host:
     )
 
 
-def _groups(root: Path, controller: str) -> Iterator[Path]:
+def groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the folders of the control groups that hold this process, innermost first: each may set its own limit."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         # Version 2 has one hierarchy and no name in the middle; version 1 has a hierarchy for each controller.
@@ -91,9 +102,9 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _cpu_limit_millis(folder: Path) -> int | None:
-    quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+    quota, _, period = read_text(folder / "cpu.max").strip().partition(" ")
     if not quota:
-        quota, period = _text(folder / "cpu.cfs_quota_us").strip(), _text(folder / "cpu.cfs_period_us").strip()
+        quota, period = read_text(folder / "cpu.cfs_quota_us").strip(), read_text(folder / "cpu.cfs_period_us").strip()
     # "max" in version 2 and -1 in version 1 mean no limit: neither consists of digits.
     if not (quota.isdecimal() and period.isdecimal() and int(period)):
         return None
@@ -101,7 +112,7 @@ def _cpu_limit_millis(folder: Path) -> int | None:
 
 
 def _memory_limit(folder: Path) -> int | None:
-    limit = (_text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")).strip()
+    limit = (read_text(folder / "memory.max") or read_text(folder / "memory.limit_in_bytes")).strip()
     return int(limit) if limit.isdecimal() and int(limit) < UNLIMITED_BYTES else None
 
 
@@ -111,7 +122,8 @@ def _fields(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return a file's text, empty where it can't be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

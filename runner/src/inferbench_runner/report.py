@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from importlib import metadata
+from typing import Final, Self
 
-from inferbench_runner.clock import NS_PER_SECOND, to_milliseconds
+from inferbench_runner.caveats import Circumstances, judge
+from inferbench_runner.clock import to_milliseconds
 from inferbench_runner.contract import (
     COMPACT_REPORT_BYTES,
     FULL_REPORT_BYTES,
+    MAX_COMPACT_CAVEATS,
     REPORT_MARK,
+    Arrivals,
+    CellCaveat,
     CellDetails,
     CellFailed,
     CellMeasured,
     CompactReport,
+    Correctness,
     FullReport,
     Interval,
     Latency,
+    Plan,
+    Profile,
     Shape,
+    Verdict,
+    provenance_hash,
 )
-from inferbench_runner.errors import PhaseFailedError
-from inferbench_runner.measure import Series, Warmup
-from inferbench_runner.summary import Percentile, Summary
+from inferbench_runner.interval import Percentile
+from inferbench_runner.summary import Distribution, Figures
 from inferbench_runner.words import one_line
+from inferbench_runner.worker import Failure
+
+LARGEST_SHARE: Final = 999_999_999
+"""Largest percentage that the contract takes."""
 
 MESSAGE_CHARACTERS: Final = 240
 """Longest message of a failed cell that the contract takes."""
@@ -39,62 +53,128 @@ class Measured:
     """One measured shape, before it is written down."""
 
     shape: Shape
-    warmup: Warmup
-    series: Series
-    summary: Summary
+    figures: Figures
+    verdict: Verdict
+    caveats: tuple[CellCaveat, ...]
+    correctness: Correctness | None
+
+    @classmethod
+    def from_figures(
+        cls, shape: Shape, found: Figures, circumstances: Circumstances, correctness: Correctness | None
+    ) -> Self:
+        """Judge the figures."""
+        verdict, caveats = judge(found, circumstances)
+        return cls(shape, found, verdict, caveats, correctness)
 
     def to_cell(self) -> CellMeasured:
         """Convert to the headline figures; p95 has no bounds where there are too few samples for an interval."""
-        summary, p95 = self.summary, self.summary.p95
+        call, p95 = self.figures.call, self.figures.call.p95
         return CellMeasured(
             cell=self.shape.cell,
-            samples=summary.count,
-            mean_microseconds=_nearest(summary.mean),
-            p50_microseconds=_nearest(summary.p50.value),
-            p90_microseconds=_nearest(summary.p90.value),
+            samples=call.count,
+            mean_microseconds=_nearest(call.mean),
+            p50_microseconds=_nearest(call.p50.value),
+            p90_microseconds=_nearest(call.p90.value),
             p95_microseconds=_nearest(p95.value),
             p95_low_microseconds=None if p95.low is None else _down(p95.low),
             p95_high_microseconds=None if p95.high is None else _up(p95.high),
-            p99_microseconds=_nearest(summary.p99.value),
-            max_microseconds=_up(summary.maximum),
-            inferences_per_second=rate(summary.count * self.shape.batch_size, self.series.window_ns),
-            verdict=summary.verdict,
+            p99_microseconds=_nearest(call.p99.value),
+            max_microseconds=_up(call.maximum),
+            inferences_per_second=f"{self.figures.calls_per_second * self.shape.batch_size:.3f}",
+            verdict=self.verdict,
+            caveats=tuple(doubt.caveat for doubt in self.caveats[:MAX_COMPACT_CAVEATS]),
         )
 
     def to_sentence(self) -> str:
         """Convert to words for people."""
         cell = self.to_cell()
-        interval = "no interval"
-        if cell.p95_low_microseconds is not None and cell.p95_high_microseconds is not None:
-            interval = f"{_spoken(cell.p95_low_microseconds)} to {_spoken(cell.p95_high_microseconds)}"
-        return f"p95 {_spoken(cell.p95_microseconds)} ms ({interval}), {cell.samples} samples, {cell.verdict}"
+        low, high = cell.p95_low_microseconds, cell.p95_high_microseconds
+        interval = "" if low is None or high is None else f" [{_spoken(low)}, {_spoken(high)}]"
+        doubts = f" ({', '.join(doubt.caveat for doubt in self.caveats)})" if self.caveats else ""
+        return (
+            f"p95 {_spoken(cell.p95_microseconds)} ms{interval}, p50 {_spoken(cell.p50_microseconds)} ms, "
+            f"n={cell.samples}, {cell.verdict}{doubts}"
+        )
 
-    def to_details(self) -> CellDetails:
-        """Convert to what the full report adds."""
+    def to_details(self, facts: Mapping[str, str]) -> CellDetails:
+        """Convert to what the log line says about the shape; the facts are those of the whole report."""
+        found, p95 = self.figures, self.figures.call.p95
+        finite = p95.low is not None
+        spread = max(found.process_p95) - min(found.process_p95)
         return CellDetails(
             cell=self.shape.cell,
-            call=to_latency(self.summary),
-            warmup_calls=self.warmup.calls,
-            warmup_milliseconds=to_milliseconds(self.warmup.elapsed_ns),
-            measure_milliseconds=to_milliseconds(self.series.window_ns),
+            call=_latency(found.call),
+            device=_optional(found.device),
+            end_to_end=_optional(found.end_to_end),
+            service=_optional(found.service),
+            queue=_optional(found.queue),
+            warmup_calls=found.warmup_calls,
+            warmup_milliseconds=to_milliseconds(found.warmup_ns),
+            measure_milliseconds=to_milliseconds(found.measured_ns),
+            first_call_microseconds=None if found.first_ns is None else _nearest(found.first_ns),
+            effective_samples=p95.effective,
+            independent_blocks=found.blocks,
+            half_width_percent=_percent(p95.half_width) if finite else None,
+            rounds=found.rounds,
+            spread_between_rounds_percent=_percent(found.round_spread),
+            spread_between_processes_percent=(
+                _percent(spread / max(p95.value, 1)) if len(found.process_p95) > 1 else None
+            ),
+            process_p95_microseconds=tuple(_nearest(value) for value in found.process_p95),
+            interpolated_p95_microseconds=_nearest(found.call.interpolated_p95),
+            calls_in_flight=f"{found.in_flight:.3f}",
+            achieved_rate_percent=None if found.achieved is None else _percent(found.achieved),
+            caveats=self.caveats,
+            correctness=self.correctness,
+            noise=found.counters.to_noise(),
+            provenance_hash=provenance_hash({**facts, **shape_facts(self.shape)}),
+            histogram=found.histogram,
         )
 
 
-def to_latency(summary: Summary) -> Latency:
-    """Convert nanoseconds to microseconds: bounds outwards, so that an interval never shrinks by rounding."""
+def own_facts(plan: Plan) -> dict[str, str]:
+    """Return the provenance that no back end knows: the runner's version, and what the plan asks for."""
+    measurement, load = plan.measurement, plan.measurement.load
+    asked = f", {load.arrivals or Arrivals.POISSON} {load.rate_per_second}/s" if load.rate_per_second else ""
+    return {
+        "runner": metadata.version("inferbench-operator"),
+        "image": plan.image or "unknown",
+        "weights": plan.model.weights,
+        "weightsSeed": str(plan.seed),
+        "inputs": "uniform token ids or normal pixels, full length",
+        "inputSeed": str(plan.seed),
+        "profile": measurement.profile,
+        "load": f"{load.mode} {load.concurrency}{asked}",
+        "processes": str(1 if measurement.profile is Profile.LEGACY_2023 else measurement.processes),
+        "minima": f"{measurement.min_samples} samples, {measurement.min_seconds} s",
+        "target": f"{measurement.target_half_width_percent} % within {measurement.max_seconds} s",
+    }
+
+
+def shape_facts(shape: Shape) -> dict[str, str]:
+    """Return the provenance of one cell that the whole report does not have."""
+    facts = {"batchSize": str(shape.batch_size)}
+    return facts if shape.sequence_length is None else facts | {"sequenceLength": str(shape.sequence_length)}
+
+
+def _optional(distribution: Distribution | None) -> Latency | None:
+    return None if distribution is None else _latency(distribution)
+
+
+def _latency(distribution: Distribution) -> Latency:
     return Latency(
-        samples=summary.count,
-        mean_microseconds=_nearest(summary.mean),
-        min_microseconds=_down(summary.minimum),
-        p50=_interval(summary.p50),
-        p90=_interval(summary.p90),
-        p95=_interval(summary.p95),
-        p99=_interval(summary.p99),
-        max_microseconds=_up(summary.maximum),
+        samples=distribution.count,
+        mean_microseconds=_nearest(distribution.mean),
+        min_microseconds=_down(distribution.minimum),
+        p50=_interval(distribution.p50),
+        p90=_interval(distribution.p90),
+        p95=_interval(distribution.p95),
+        p99=_interval(distribution.p99),
+        max_microseconds=_up(distribution.maximum),
     )
 
 
-def to_failed(cell: str, failure: PhaseFailedError) -> CellFailed:
+def to_failed(cell: str, failure: Failure) -> CellFailed:
     """Convert a failure to the cell's entry."""
     return CellFailed(
         cell=cell,
@@ -115,11 +195,11 @@ def compact_bytes(report: CompactReport) -> bytes:
     Figures are never cut: eight measured cells with the longest numbers fit, which a test shows.
     """
     limit = MESSAGE_CHARACTERS
-    text = report.model_dump_json().encode()
+    text = report.model_dump_json(exclude_none=True).encode()
     while len(text) > COMPACT_REPORT_BYTES and limit:
         limit = limit * 3 // 4
         failed = tuple(cell.model_copy(update={"message": one_line(cell.message, limit)}) for cell in report.failed)
-        text = report.model_copy(update={"failed": failed}).model_dump_json().encode()
+        text = report.model_copy(update={"failed": failed}).model_dump_json(exclude_none=True).encode()
     return text
 
 
@@ -127,14 +207,9 @@ def full_line(report: FullReport) -> bytes:
     """Return the marked log line, at most 256 KiB: the contract's own bounds keep it far below."""
     line = REPORT_MARK.encode() + report.model_dump_json(exclude_none=True).encode()
     if len(line) > FULL_REPORT_BYTES:
-        line = REPORT_MARK.encode() + report.model_copy(update={"provenance": {}}).model_dump_json().encode()
+        short = report.model_copy(update={"provenance": {}})
+        line = REPORT_MARK.encode() + short.model_dump_json(exclude_none=True).encode()
     return line
-
-
-def rate(inputs: int, window_ns: int) -> str:
-    """Return inputs per second as a decimal string with three decimals."""
-    per_second = Decimal(inputs) * NS_PER_SECOND / max(window_ns, 1)
-    return f"{per_second:.3f}"
 
 
 def _interval(percentile: Percentile) -> Interval:
@@ -143,6 +218,10 @@ def _interval(percentile: Percentile) -> Interval:
         low_microseconds=None if percentile.low is None else _down(percentile.low),
         high_microseconds=None if percentile.high is None else _up(percentile.high),
     )
+
+
+def _percent(share: float) -> str:
+    return f"{min(share * 100, LARGEST_SHARE):.2f}"
 
 
 def _down(nanoseconds: int) -> int:

@@ -1,41 +1,70 @@
-"""Turns raw samples into figures. Pure: integers in, integers out, nothing measured, nothing dropped.
+"""Turns a shape's rounds into figures. Pure: samples in, numbers out, nothing measured, nothing dropped.
 
-All values are nanoseconds. A percentile is the order statistic of rank ceil(p*n), without interpolation (definition 1
-of Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50, 1996). Its interval is the
-distribution-free one of Hahn and Meeker, "Statistical Intervals" (Wiley, 1991), section 5.2: two order statistics whose
-ranks follow from the binomial distribution of the number of samples below the true percentile, with at most 2.5 % of
-error on either side. It supposes independent samples.
+All times are nanoseconds. Percentiles and their intervals come from `interval`; doubts about them from `caveats`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from math import fsum
+import json
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, floor, log, sqrt
 from typing import Final
+from zlib import compress
 
-from inferbench_runner.contract import MIN_SAMPLES_FOR_P95, Verdict
+import numpy as np
+from numpy.typing import NDArray
 
-TAIL: Final = 0.025
-"""Probability of error on each side of a 95 % interval."""
+from inferbench_runner.adaptive import P95, Progress
+from inferbench_runner.contract import MIN_SAMPLES_FOR_P95
+from inferbench_runner.interval import Ordered, Percentile, Samples, blocks, cut
+from inferbench_runner.measure import Series, Warmup
+from inferbench_runner.noise import Counters
 
-NEGLIGIBLE: Final = 1e-22
-"""Binomial weights below this share of the largest one can't move a tail of 2.5 % across its limit."""
+PERCENTILES: Final = (50, 90, 95, 99)
+
+CERTAIN: Final = 3.29
+"""Standard deviations beyond which a trend is no chance: 1 in 1,000."""
+
+HISTOGRAM_CHARACTERS: Final = 8192
+"""Longest histogram that the contract takes."""
+
+MOST_POINTS: Final = 500
+"""Points whose pairs are looked at for a trend: more rounds than that are taken together."""
+
+DISAGREEMENT_ERROR: Final = 0.01
+"""Probability of error of the intervals that two processes must not share to count as different."""
+
+NEAR: Final = 2.5
+"""Standard errors around the p95's level within which a gap between two modes makes it jump."""
+
+GAP_SHARE: Final = 1 / 3
+"""Part of the values near the p95 that one empty stretch must take to count as a gap between two modes."""
+
+GAP_SIZE: Final = 0.05
+"""Smallest such stretch, over the p95."""
+
+HIGHEST_LEVEL: Final = 0.99
+"""Beyond it a few stalls lie far apart from each other, which makes no second mode."""
 
 
 @dataclass(frozen=True)
-class Percentile:
-    """One percentile in nanoseconds; both bounds are None where there are too few samples for a two-sided interval."""
+class Round:
+    """One window of one shape in one process."""
 
-    value: int
-    low: int | None
-    high: int | None
+    process: int
+    begun_ns: int
+    series: Series
+    end_to_end: Sequence[int] = ()
+    settling: int = 0
+    """Untimed calls before the first sample."""
+    counters: Counters = field(default_factory=Counters)
 
 
 @dataclass(frozen=True)
-class Summary:
-    """The distribution of one kind of latency, in nanoseconds."""
+class Distribution:
+    """The distribution of one kind of latency."""
 
     count: int
     mean: int
@@ -45,83 +74,203 @@ class Summary:
     p95: Percentile
     p99: Percentile
     maximum: int
+    interpolated_p95: int
 
-    @property
-    def verdict(self) -> Verdict:
-        """How far the p95 may be trusted, judged by the number of samples."""
-        return Verdict.VALID if self.count >= MIN_SAMPLES_FOR_P95 else Verdict.INCONCLUSIVE
+    @classmethod
+    def from_ordered(cls, ordered: Ordered, error: float, *, interpolated: bool = False) -> Distribution:
+        """Summarise samples; interpolated percentiles, between two samples, are those of numpy's default."""
+        values = ordered.values
+        found = [ordered.percentile(percent, error) for percent in PERCENTILES]
+        lines = [round(float(line)) for line in np.percentile(values, PERCENTILES)]
+        if interpolated:
+            found = [replace(one, value=line) for one, line in zip(found, lines, strict=True)]
+        return cls(
+            count=len(values),
+            mean=round(float(values.mean())),
+            minimum=int(values[0]),
+            p50=found[0],
+            p90=found[1],
+            p95=found[2],
+            p99=found[3],
+            maximum=int(values[-1]),
+            interpolated_p95=lines[PERCENTILES.index(P95)],
+        )
 
 
-def summarise(samples: Sequence[int]) -> Summary:
-    """Return all figures of at least one sample, each in nanoseconds."""
-    ordered = sorted(samples)
-    count = len(ordered)
-    return Summary(
-        count=count,
-        mean=(2 * sum(ordered) + count) // (2 * count),
-        minimum=ordered[0],
-        p50=percentile(ordered, 50),
-        p90=percentile(ordered, 90),
-        p95=percentile(ordered, 95),
-        p99=percentile(ordered, 99),
-        maximum=ordered[-1],
+@dataclass(frozen=True)
+class Figures:
+    """All that is known about one shape."""
+
+    call: Distribution
+    end_to_end: Distribution | None
+    device: Distribution | None
+    service: Distribution | None
+    queue: Distribution | None
+    blocks: int
+    """Blocks behind the interval of the call's p95."""
+    rounds: int
+    process_p95: tuple[int, ...]
+    processes_disagree: bool
+    round_spread: float
+    """Standard deviation of the rounds' medians over the median."""
+    drift: float
+    """Change of the latency from the first round to the last over its median, where it is no chance; else 0."""
+    gap: float
+    """Size of the gap between two modes at the p95 over the p95; 0 without one."""
+    calls_per_second: float
+    in_flight: float
+    """Throughput times mean latency; in an open loop with the time in the queue."""
+    achieved: float | None
+    """Rate reached over the rate asked for; None in a closed loop."""
+    warmup_calls: int
+    warmup_ns: int
+    warmups_settled: bool
+    first_ns: int | None
+    measured_ns: int
+    counters: Counters
+    histogram: str | None
+    """Of the call latencies, compressed."""
+
+
+def figures(
+    progress: Progress, rounds: Sequence[Round], warmups: Sequence[Warmup], *, threads: int, interpolated: bool = False
+) -> Figures:
+    """Return the figures of a shape that has at least one round."""
+    lengths = cut(progress.processes)
+    ordered = Ordered.from_blocks(blocks(progress.processes, lengths))
+    error = progress.error
+
+    def distribution(samples_of: Callable[[Round], Sequence[int]]) -> Distribution | None:
+        groups = [
+            [as_samples(samples_of(one)) for one in rounds if one.process == process]
+            for process in sorted({one.process for one in rounds})
+        ]
+        if not any(len(samples) for group in groups for samples in group):
+            return None
+        return Distribution.from_ordered(Ordered.from_blocks(blocks(groups, lengths)), error)
+
+    call = Distribution.from_ordered(ordered, error, interpolated=interpolated)
+    service = distribution(lambda one: one.series.service)
+    busy_ns = max(sum(one.series.busy_ns for one in rounds), 1)
+    per_second = threads * call.count * 1e9 / busy_ns
+    return Figures(
+        call=call,
+        end_to_end=distribution(lambda one: one.end_to_end),
+        device=distribution(lambda one: one.series.device),
+        service=service,
+        queue=distribution(lambda one: one.series.queue) if service else None,
+        blocks=len(ordered.sizes),
+        rounds=len(rounds),
+        process_p95=tuple(_p95(process) for process in progress.processes if process),
+        processes_disagree=disagree(progress.processes),
+        round_spread=_spread(rounds),
+        drift=drift([one.begun_ns for one in rounds], [_median(one) for one in rounds]),
+        gap=gap_at_p95(ordered, call.p95),
+        calls_per_second=per_second,
+        in_flight=per_second * call.mean / 1e9,
+        achieved=achieved_rate(rounds) if service else None,
+        warmup_calls=sum(one.calls for one in warmups) + sum(one.settling for one in rounds),
+        warmup_ns=sum(one.elapsed_ns for one in warmups),
+        warmups_settled=all(one.settled for one in warmups),
+        first_ns=warmups[0].first_ns if warmups else None,
+        measured_ns=sum(one.series.elapsed_ns for one in rounds),
+        counters=sum((one.counters for one in rounds), Counters()),
+        histogram=histogram(ordered.values),
     )
 
 
-def percentile(ordered: Sequence[int], percent: int) -> Percentile:
-    """Return the percentile of samples that are already in ascending order, with its 95 % interval."""
-    count = len(ordered)
-    # Whole numbers only: 0.95 * n in floating point can land just above a whole number, one rank too high.
-    value = ordered[-(-percent * count // 100) - 1]
-    ranks = interval_ranks(count, percent)
-    if ranks is None:
-        return Percentile(value, None, None)
-    low, high = ranks
-    return Percentile(value, ordered[low - 1], ordered[high - 1])
+def disagree(processes: Sequence[Sequence[Samples]]) -> bool:
+    """Whether the p95 of one process lies outside what another one's rounds allow for: their 99 % intervals part."""
+    intervals = []
+    for rounds in processes:
+        if rounds:
+            ordered = Ordered.from_blocks(rounds)
+            p95 = ordered.percentile(P95, DISAGREEMENT_ERROR)
+            everything = (int(ordered.values[0]), int(ordered.values[-1]))
+            intervals.append(everything if p95.low is None or p95.high is None else (p95.low, p95.high))
+    return bool(intervals) and max(low for low, _ in intervals) > min(high for _, high in intervals)
 
 
-@lru_cache(maxsize=64)
-def interval_ranks(count: int, percent: int) -> tuple[int, int] | None:
-    """Return the ranks (from 1) of the two order statistics that bound the percentile with 95 % confidence.
+def drift(times: Sequence[int], medians: Sequence[float]) -> float:
+    """Return the change from the first time to the last over the median, or 0 where it may be chance.
 
-    With B ~ Binomial(n, p) the lower rank is the largest l with P(B < l) <= 2.5 %, the upper one the smallest u with
-    P(B >= u) <= 2.5 %. None where either doesn't exist: fewer than 72 samples for p95, 368 for p99.
+    Size by the median of all pairwise slopes: Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau",
+    Journal of the American Statistical Association 63 (1968); significance by the Mann-Kendall test.
     """
-    first, weights = _binomial_weights(count, percent / 100)
-    limit = TAIL * fsum(weights)
-    below = 0.0
-    low = first
-    for weight in weights:
-        below += weight
-        if below > limit:
-            break
-        low += 1
-    above = 0.0
-    high = first + len(weights)
-    for weight in reversed(weights):
-        above += weight
-        if above > limit:
-            break
-        high -= 1
-    return (low, high) if low >= 1 and high <= count else None
+    if len(medians) > MOST_POINTS:
+        parts = np.array_split(np.arange(len(medians)), MOST_POINTS)
+        times = [times[part[len(part) // 2]] for part in parts]
+        medians = [float(np.median([medians[index] for index in part])) for part in parts]
+    count = len(medians)
+    first, second = np.triu_indices(count, 1)
+    if not len(first):
+        return 0.0
+    when, what = np.asarray(times, float), np.asarray(medians, float)
+    rise = what[second] - what[first]
+    score = abs(float(np.sign(rise).sum())) - 1
+    if score <= CERTAIN * sqrt(count * (count - 1) * (2 * count + 5) / 18):
+        return 0.0
+    slope = float(np.median(rise / np.maximum(when[second] - when[first], 1)))
+    return slope * float(when[-1] - when[0]) / float(np.median(what))
 
 
-def _binomial_weights(count: int, probability: float) -> tuple[int, list[float]]:
-    """Return the first k, and for it and each k after it a number proportional to P(B = k), while that counts.
+def gap_at_p95(ordered: Ordered, p95: Percentile) -> float:
+    """Return the size of a gap between two modes that the p95 can't be told to lie below or above; 0 without one."""
+    count = len(ordered.values)
+    if count < MIN_SAMPLES_FOR_P95 or p95.low is None:
+        return 0.0
+    level = P95 / 100
+    near = NEAR * sqrt(level * (1 - level) / p95.effective)
+    first, last = floor((level - near) * count), ceil(min(level + near, HIGHEST_LEVEL) * count)
+    values = ordered.values[first:last]
+    largest = int(np.diff(values).max(initial=0))
+    stretch = int(values[-1] - values[0])
+    wide = largest >= GAP_SHARE * stretch and largest >= GAP_SIZE * p95.value
+    return largest / p95.value if wide and p95.value else 0.0
 
-    The recurrence P(k+1) / P(k) = (n-k) / (k+1) * p / (1-p) starts at the mode, where the weight is set to 1: no
-    factorial is computed, so nothing overflows or cancels, and about 20 standard deviations are visited.
+
+def achieved_rate(rounds: Sequence[Round]) -> float:
+    """Return the rate of real starts over the rate of intended ones: 1 unless the calls fall more and more behind.
+
+    Taken from the slope of real against intended starts, by least squares within the rounds: a queue that is long but
+    does not grow leaves it at 1.
     """
-    odds = probability / (1 - probability)
-    mode = min(int((count + 1) * probability), count)
-    rising, weight, k = [1.0], 1.0, mode
-    while k < count and weight > NEGLIGIBLE:
-        weight *= (count - k) / (k + 1) * odds
-        k += 1
-        rising.append(weight)
-    falling, weight, k = [], 1.0, mode
-    while k > 0 and weight > NEGLIGIBLE:
-        weight *= k / (count - k + 1) / odds
-        k -= 1
-        falling.append(weight)
-    return k, falling[::-1] + rising
+    together = spread = 0.0
+    for one in rounds:
+        asked = np.asarray(one.series.asked_ns[: len(one.series.calls)], float)
+        if len(asked) > 1:
+            began = asked + as_samples(one.series.queue)
+            asked -= asked.mean()
+            together += float(asked @ (began - began.mean()))
+            spread += float(asked @ asked)
+    return min(spread / together, 1.0) if together > 0 else 1.0
+
+
+def as_samples(numbers: Sequence[int]) -> Samples:
+    """Return the numbers as an array, without a copy where they are one already."""
+    return np.asarray(numbers, dtype=np.int64)
+
+
+def _p95(rounds: Sequence[Samples]) -> int:
+    return Ordered.from_blocks(rounds).percentile(P95).value
+
+
+def _median(one: Round) -> float:
+    return float(np.median(as_samples(one.series.calls)))
+
+
+def _spread(rounds: Sequence[Round]) -> float:
+    medians: NDArray[np.float64] = np.array([_median(one) for one in rounds])
+    return float(medians.std(ddof=1) / np.median(medians)) if len(medians) > 1 else 0.0
+
+
+def histogram(values: Samples) -> str | None:
+    """Return the latencies as counts in buckets 1 % wide: base64 of zlib of JSON pairs [bucket, count].
+
+    Bucket k holds [1.01^k, 1.01^(k+1)) nanoseconds, so that histograms of different runs can be added up. None where
+    latencies are so scattered, over ten decades or more, that they don't fit into a report.
+    """
+    buckets, counts = np.unique(np.floor(np.log(np.maximum(values, 1)) / log(1.01)).astype(int), return_counts=True)
+    pairs = [[int(bucket), int(count)] for bucket, count in zip(buckets, counts, strict=True)]
+    text = b64encode(compress(json.dumps(pairs, separators=(",", ":")).encode(), 9)).decode()
+    return text if len(text) <= HISTOGRAM_CHARACTERS else None

@@ -7,8 +7,10 @@ machine that is named below them, with its load before and after.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from typing import Final, TypeVar
 
 from rich.console import Console
@@ -17,15 +19,17 @@ from cluster.bench import machine
 from cluster.bench.figures import Figure, Requests
 from cluster.bench.footprint import footprint
 from cluster.bench.latency import latency
+from cluster.bench.method import method
+from cluster.bench.method.settings import Settings
 from cluster.bench.runner import overhead, shares
 from cluster.bench.stage import Stage, cluster, stage
-from cluster.bench.table import console, facts_table, figures_table, requests_table
+from cluster.bench.table import console, facts_table, figure_line, figures_table, requests_table
 from cluster.bench.traffic import traffic
 from cluster.errors import ClusterError
 
 _T = TypeVar("_T")
 
-PARTS: Final = ("latency", "traffic", "runner", "footprint")
+PARTS: Final = ("latency", "traffic", "runner", "footprint", "method")
 """What can be measured, in this order."""
 
 
@@ -38,7 +42,8 @@ def bench(only: Sequence[str] = ()) -> int:
     try:
         broken = [part for part in PARTS if part in (only or PARTS) and not measuring.measure(part)]
     except KeyboardInterrupt:
-        measuring.out.print("Stopped and cleaned up.")
+        measuring.out.print("Stopped and cleaned up; what was measured before:")
+        measuring.show({})
         return 130
     measuring.show({**machine.facts(), "load before, after": f"{before}, {machine.load()}"})
     if broken:
@@ -53,13 +58,18 @@ class _Bench:
         self.out = out
         self._figures: list[Figure] = []
         self._requests: dict[str, Requests] = {}
+        self._facts: dict[str, str] = {}
 
     def measure(self, part: str) -> bool:
         """Measure one part; whether it worked."""
         try:
-            {"latency": self._latency, "traffic": self._traffic, "runner": self._runner, "footprint": self._footprint}[
-                part
-            ]()
+            {
+                "latency": self._latency,
+                "traffic": self._traffic,
+                "runner": self._runner,
+                "footprint": self._footprint,
+                "method": self._method,
+            }[part]()
         except ClusterError as error:
             self.out.print(str(error), markup=False)
             return False
@@ -71,7 +81,7 @@ class _Bench:
             self.out.print(figures_table(self._figures))
         if self._requests:
             self.out.print(requests_table(self._requests))
-        self.out.print(facts_table(facts))
+        self.out.print(facts_table(facts | self._facts))
 
     def _latency(self) -> None:
         self._say("Applying benchmarks, one at a time and many at once (a minute).")
@@ -83,13 +93,22 @@ class _Bench:
         self._figures += figures
 
     def _runner(self) -> None:
-        self._say("Measuring the runner (a minute and a half).")
+        self._say("Measuring the runner (three minutes).")
         self._figures.append(overhead())
         self._figures += shares()
 
     def _footprint(self) -> None:
         self._say("Measuring the operator at rest (five minutes and a half).")
         self._figures += self._on_stage(lambda scene: footprint(scene, self._say))
+
+    def _method(self) -> None:
+        settings = Settings.from_environment(os.environ)
+        self._say("Comparing the runner with a loop written by hand and with its peers (35 minutes by default).")
+        self._facts["method"] = settings.model_dump_json(exclude_unset=True)
+        with closing(method(settings, self._say)) as found:
+            for figure in found:
+                self._figures.append(figure)
+                self.out.print(figure_line(figure), highlight=False, soft_wrap=True)
 
     def _on_stage(self, work: Callable[[Stage], Awaitable[_T]]) -> _T:
         """Do the work on a cluster of its own, so that no part finds what another has left behind."""

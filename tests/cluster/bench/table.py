@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from cluster.bench.figures import Figure, Requests, significant
+from cluster.bench.figures import Figure, Requests
 
 _WIDTH: Final = 160
 """For output that goes to a file; a terminal has a width of its own."""
@@ -30,11 +31,21 @@ def figures_table(figures: Sequence[Figure]) -> Table:
     table.add_column("", no_wrap=True)
     table.add_column("how")
     for figure in figures:
-        aim = "-" if figure.aim is None else f"< {figure.aim:g}"
         table.add_row(
-            figure.name, significant(figure.value), figure.unit, aim, _VERDICTS[figure.met], figure.detail or "-"
+            figure.name,
+            figure.value_text,
+            figure.unit,
+            figure.aim_text,
+            _VERDICTS[figure.met],
+            escape(figure.detail) or "-",
         )
     return table
+
+
+def figure_line(figure: Figure) -> str:
+    """Return a figure in one line, for those that are shown as soon as they are measured."""
+    aim = "" if figure.met is None else f" (aim {figure.aim_text}: {_VERDICTS[figure.met]})"
+    return f"{escape(figure.name)}: {figure.value_text} {figure.unit}{aim}; {escape(figure.detail) or '-'}"
 
 
 def requests_table(runs: Mapping[str, Requests]) -> Table:

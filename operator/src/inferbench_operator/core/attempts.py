@@ -9,13 +9,14 @@ Job ──> no pod ──> unschedulable ──> starting ──> running ──
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from inferbench_operator.core.facts import Attempt, Pod, Termination
 from inferbench_operator.core.names import Reason
+from inferbench_operator.core.reports import printable
 from inferbench_operator.models.benchmark import ExecutionPolicy
 from inferbench_runner import contract as runner
 from inferbench_runner.contract import CellFailed, CellMeasured
@@ -24,6 +25,8 @@ from inferbench_runner.contract import CellFailed, CellMeasured
 _LAST_CALL = timedelta(seconds=10)
 # The runner ends by itself when its deadline passes, and keeps what it has; only one that hangs is cut off.
 _DEADLINE_GRACE = timedelta(seconds=60)
+_SIGTERM_EXIT_CODE = 143
+_ENDS_OF_OTHER_CAUSES = {0, runner.INVALID_PLAN_EXIT_CODE, runner.DEADLINE_EXIT_CODE, _SIGTERM_EXIT_CODE}
 
 
 class Stage(StrEnum):
@@ -127,13 +130,32 @@ def _ended(attempt: Attempt, pod: Pod, end: Termination) -> Judgement:
     measured = {entry.cell: entry for entry in report.measured} if report else {}
     typed = {entry.cell: _typed(entry) for entry in report.failed} if report else {}
     missing = [cell for cell in attempt.cells if cell not in measured and cell not in typed]
-    rest = dict.fromkeys(missing, _container_failure(pod, end)) if missing else {}
-    return Judgement(attempt, Stage.ENDED, measured=measured, failed=typed | rest)
+    return Judgement(attempt, Stage.ENDED, measured=measured, failed=typed | _unspoken(missing, pod, end))
 
 
 def _typed(entry: CellFailed) -> Failure:
-    printable = "".join(char for char in entry.message if char.isprintable())
-    return Failure(entry.reason, f"{printable} (in {entry.phase})", retryable=entry.reason.retryable)
+    return Failure(entry.reason, f"{printable(entry.message)} (in {entry.phase})", retryable=entry.reason.retryable)
+
+
+def _unspoken(missing: Sequence[str], pod: Pod, end: Termination) -> dict[str, Failure]:
+    """Say why the cells have no figures of which the runner said nothing; blame the one that it died on, if any."""
+    failure = _container_failure(pod, end)
+    doing = end.report.doing if end.report else None
+    if doing is None or not _died_of_its_work(pod, end):
+        return dict.fromkeys(missing, failure)
+    own = replace(failure, message=f"{failure.message} (in {doing.phase})")
+    if doing.cell is None:
+        return dict.fromkeys(missing, own)
+    if doing.cell not in missing:
+        return dict.fromkeys(missing, failure)
+    where = f"cell {doing.cell} (in {doing.phase})"
+    other = Failure(failure.reason, f"Not measured to the end: the runner ended on another shape, {where}; see there.")
+    return {cell: own if cell == doing.cell else other for cell in missing}
+
+
+def _died_of_its_work(pod: Pod, end: Termination) -> bool:
+    """Whether what the runner was doing may be why it died; what is said of the pod itself, or a SIGTERM, is not."""
+    return not pod.reason and (end.reason == "OOMKilled" or end.exit_code not in _ENDS_OF_OTHER_CAUSES)
 
 
 def _container_failure(pod: Pod, end: Termination) -> Failure:

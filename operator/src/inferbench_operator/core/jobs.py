@@ -28,7 +28,9 @@ _SECURITY_CONTEXT: Final = {
 Manifest = dict[str, Any]
 
 
-def plan_of(cells: Sequence[Cell], placement: Placement, measurement: Measurement, *, deadline_seconds: int) -> Plan:
+def plan_of(
+    cells: Sequence[Cell], placement: Placement, measurement: Measurement, *, deadline_seconds: int, image: str
+) -> Plan:
     """Return what the runner is told: one model on one device, and the shapes to measure."""
     model, accelerator = cells[0].model, cells[0].accelerator
     return Plan(
@@ -40,6 +42,7 @@ def plan_of(cells: Sequence[Cell], placement: Placement, measurement: Measuremen
         shapes=tuple(cell.shape for cell in cells),
         measurement=measurement,
         deadline_seconds=deadline_seconds,
+        image=image,
     )
 
 
@@ -65,7 +68,14 @@ def job(
     runner = cells[0].runner
     labels = _labels(benchmark, run, group, attempt, runner)
     annotations = runner.annotations | {names.ANNOTATION_CELLS: ",".join(cell.hash for cell in cells)}
-    measurement = Measurement.model_validate(spec.measurement.model_dump())
+    image = image_of(cells[0], placement, settings)
+    plan = plan_of(
+        cells,
+        placement,
+        Measurement.model_validate(spec.measurement.model_dump()),
+        deadline_seconds=spec.execution.measure_deadline_seconds,
+        image=image,
+    )
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -81,15 +91,7 @@ def job(
             "activeDeadlineSeconds": _safety_net(spec.execution),
             "template": {
                 "metadata": {"labels": labels, "annotations": annotations},
-                "spec": _pod(
-                    runner,
-                    placement,
-                    image=image_of(cells[0], placement, settings),
-                    plan=plan_of(
-                        cells, placement, measurement, deadline_seconds=spec.execution.measure_deadline_seconds
-                    ),
-                    exclusive=spec.execution.exclusive_node,
-                ),
+                "spec": _pod(runner, placement, image=image, plan=plan, exclusive=spec.execution.exclusive_node),
             },
         },
     }

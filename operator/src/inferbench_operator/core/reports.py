@@ -36,7 +36,8 @@ def parse_compact(text: str, *, cells: Collection[str]) -> CompactReport:
     except ValidationError as error:
         raise ReportError(_first_problem(error)) from None
     named = [*(entry.cell for entry in report.measured), *(entry.cell for entry in report.failed)]
-    if foreign := sorted(set(named) - set(cells)):
+    doing = {report.doing.cell} if report.doing and report.doing.cell else set()
+    if foreign := sorted({*named, *doing} - set(cells)):
         msg = f"it speaks of cell {foreign[0]}, which was not in its plan"
         raise ReportError(msg)
     if len(set(named)) != len(named):
@@ -81,17 +82,18 @@ def _agrees(call: Latency, measured: CellMeasured) -> bool:
     return all(full == short for full, short in compact)
 
 
+def printable(text: str) -> str:
+    """Return what a runner says without control characters, which could forge a line of a log or of a terminal."""
+    return "".join(char for char in text if char.isprintable())
+
+
 def last_words(text: str) -> str:
     """Return the last line of a message that is no report, without control characters, at most 120 characters."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return _printable(lines[-1]).strip()[-120:] if lines else ""
+    return printable(lines[-1]).strip()[-120:] if lines else ""
 
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])[:80]
-    return _printable(f"it is no valid report: {where + ': ' if where else ''}{first['msg'][:120]}")
-
-
-def _printable(text: str) -> str:
-    return "".join(char for char in text if char.isprintable())
+    return printable(f"it is no valid report: {where + ': ' if where else ''}{first['msg'][:120]}")

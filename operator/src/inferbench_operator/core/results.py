@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from inferbench_operator.core import names
 from inferbench_operator.core.facts import Attempt, Benchmark
 from inferbench_operator.core.jobs import Manifest, owner_reference
 from inferbench_operator.core.matrix import Cell
-from inferbench_operator.core.reports import details_of
+from inferbench_operator.core.reports import details_of, printable
 from inferbench_operator.models.base import API_VERSION
-from inferbench_operator.models.result import Latencies, LatencyFigures, Percentile, ResultSpec, ResultStatus
+from inferbench_operator.models.figures import CaveatEntry, Latencies, LatencyFigures, Percentile
+from inferbench_operator.models.result import ResultSpec, ResultStatus
 from inferbench_operator.models.status import CellStatus
-from inferbench_runner.contract import CellDetails, CellMeasured, FullReport
+from inferbench_runner.contract import Caveat, CellDetails, CellMeasured, FullReport, provenance_hash
+
+_LATENCIES: Final = set(Latencies.model_fields)
+_UNEXPLAINED: Final = "The runner's full report, which explains it, was not found in its log."
 
 
 def result(benchmark: Benchmark, cell: Cell, measured: CellMeasured, attempt: Attempt, finished: datetime) -> Manifest:
     """Return the result object of a cell that `attempt` measured."""
-    details = details_of(measured, attempt.full_report)
+    report = attempt.full_report
+    details = details_of(measured, report)
     spec = ResultSpec(
         cell=cell.hash,
         benchmark=benchmark.name,
@@ -35,11 +40,13 @@ def result(benchmark: Benchmark, cell: Cell, measured: CellMeasured, attempt: At
         attempt=attempt.number,
         completion_time=finished,
         verdict=measured.verdict,
-        latency=Latencies(call=_call_latency(measured, details)),
+        caveats=_caveats(measured, details),
+        latency=_latencies(measured, details),
         inferences_per_second=measured.inferences_per_second,
         runner_image=attempt.image,
         node=attempt.pod.node if attempt.pod else "",
-        **_details(details, attempt.full_report),
+        provenance_hash=_provenance_hash(report, cell),
+        **_details(details, report),
     )
     return {
         "apiVersion": API_VERSION,
@@ -88,9 +95,13 @@ def entry(cell: Cell, **state: Any) -> CellStatus:  # noqa: ANN401 - the other f
     )
 
 
-def _call_latency(measured: CellMeasured, details: CellDetails | None) -> LatencyFigures:
-    if details:
-        return LatencyFigures.model_validate(details.call.model_dump())
+def _latencies(measured: CellMeasured, details: CellDetails | None) -> Latencies:
+    if details is None:
+        return Latencies(call=_headline(measured))
+    return Latencies.model_validate(details.model_dump(include=_LATENCIES))
+
+
+def _headline(measured: CellMeasured) -> LatencyFigures:
     return LatencyFigures(
         samples=measured.samples,
         mean_microseconds=measured.mean_microseconds,
@@ -106,23 +117,26 @@ def _call_latency(measured: CellMeasured, details: CellDetails | None) -> Latenc
     )
 
 
+def _caveats(measured: CellMeasured, details: CellDetails | None) -> list[CaveatEntry]:
+    """Return each doubt of either report once; the short one has no words for them."""
+    found: dict[Caveat, str] = {}
+    for entry in details.caveats if details else ():
+        found.setdefault(entry.caveat, printable(entry.message))
+    for caveat in measured.caveats:
+        found.setdefault(caveat, _UNEXPLAINED)
+    return [CaveatEntry(caveat=caveat, message=message) for caveat, message in found.items()]
+
+
+def _provenance_hash(report: FullReport | None, cell: Cell) -> str | None:
+    """Return the hash over what is stored, so that a reader can check it; the runner's own counts for nothing."""
+    if report is None or not report.provenance:
+        return None
+    length = {} if cell.sequence_length is None else {"sequenceLength": str(cell.sequence_length)}
+    return provenance_hash(report.provenance | length | {"batchSize": str(cell.batch_size)})
+
+
 def _details(details: CellDetails | None, report: FullReport | None) -> dict[str, Any]:
-    shared = (
-        {
-            "phases_milliseconds": report.phases_milliseconds,
-            "peak_host_memory_mebibytes": report.peak_host_memory_mebibytes,
-            "provenance": report.provenance,
-        }
-        if report
-        else {}
-    )
-    own = (
-        {
-            "warmup_calls": details.warmup_calls,
-            "warmup_milliseconds": details.warmup_milliseconds,
-            "measure_milliseconds": details.measure_milliseconds,
-        }
-        if details
-        else {}
-    )
-    return shared | own
+    """Return the fields of `ResultStatus` that have the same names in the full report."""
+    shared = report.model_dump(by_alias=False, exclude={"version", "cells"}) if report else {}
+    apart = {*_LATENCIES, "cell", "caveats", "provenance_hash"}
+    return shared | (details.model_dump(by_alias=False, exclude=apart) if details else {})

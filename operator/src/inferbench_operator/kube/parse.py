@@ -18,8 +18,10 @@ from inferbench_operator.models.status import BenchmarkStatus
 
 Json = Mapping[str, Any]
 
-# Parts of a stored result that no decision needs, and that would be 40 % of the memory for it.
-_FOR_READERS_ONLY: Final = frozenset({"phasesMilliseconds", "provenance"})
+# All that decisions need of a stored result; the rest is for readers, and would be most of the memory for it.
+_FOR_DECISIONS: Final = frozenset(
+    {"run", "attempt", "completionTime", "verdict", "latency", "inferencesPerSecond", "runnerImage", "node"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,7 @@ def result(raw: Json) -> Result | None:
     metadata = raw["metadata"]
     try:
         spec = ResultSpec.model_validate(raw.get("spec", {}))
-        status = ResultStatus.model_validate(
-            {name: value for name, value in raw.get("status", {}).items() if name not in _FOR_READERS_ONLY}
-        )
+        status = ResultStatus.model_validate(_for_decisions(raw.get("status", {})))
     except ValidationError:
         return None
     return Result(
@@ -136,6 +136,12 @@ def result(raw: Json) -> Result | None:
         spec=spec,
         status=status,
     )
+
+
+def _for_decisions(status: Json) -> Json:
+    kept = {name: value for name, value in status.items() if name in _FOR_DECISIONS}
+    latency = kept.get("latency")
+    return kept | {"latency": {"call": latency.get("call")}} if isinstance(latency, Mapping) else kept
 
 
 def _spec(raw: Json) -> tuple[BenchmarkSpec | None, str]:

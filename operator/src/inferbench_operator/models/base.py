@@ -52,8 +52,6 @@ DnsName = Annotated[
 ]
 """Name of another Kubernetes object."""
 
-Text = Annotated[str, StringConstraints(max_length=512)]
-
 Decimals = Annotated[str, StringConstraints(max_length=20, pattern=r"^[0-9]+(\.[0-9]+)?$")]
 """A non-negative fraction as a decimal string, since the API has no floats."""
 

@@ -20,6 +20,7 @@ from inferbench_operator.models.base import (
     rule,
     schema_extra,
 )
+from inferbench_operator.models.measurement import Measurement
 from inferbench_runner.contract import AcceleratorKind, Execution, Precision, Weights
 
 MAX_CELLS = 1024
@@ -213,33 +214,6 @@ class ExtraCell(ApiModel):
     batch_size: BatchSize = Field(default=1, description="Batch size, in inputs per call.")
 
 
-class Measurement(ApiModel):
-    """How long each cell is measured: until both minima are met, or the maximum time is up."""
-
-    model_config = ConfigDict(
-        json_schema_extra=schema_extra(
-            validations=[
-                rule(
-                    "self.minSeconds <= self.maxSeconds",
-                    "minSeconds must not exceed maxSeconds, which is 300 unless it is given; lower the one or raise "
-                    "the other.",
-                    field_path=".minSeconds",
-                )
-            ]
-        )
-    )
-
-    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=1000, description="Fewest calls to time per cell. Below 130 a p95 is marked Inconclusive."
-    )
-    min_seconds: Annotated[int, Field(ge=0, le=3600)] = Field(
-        default=10, description="Shortest time to measure each cell, in seconds."
-    )
-    max_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
-        default=300, description="Longest time to measure each cell, in seconds, whatever the minima say."
-    )
-
-
 class ExecutionPolicy(ApiModel):
     """How the runner pods are run, retried and given up."""
 
@@ -348,7 +322,7 @@ class BenchmarkSpec(ApiModel):
     exclude: Annotated[list[CellSelector], Field(max_length=64)] = Field(
         default_factory=list, description="Cells of the matrix to leave out, each entry a pattern."
     )
-    measurement: Measurement = Field(default_factory=Measurement, description="How long each cell is measured.")
+    measurement: Measurement = Field(default_factory=Measurement, description="How each cell is measured.")
     execution: ExecutionPolicy = Field(
         default_factory=ExecutionPolicy, description="How runner pods are run, retried and given up."
     )

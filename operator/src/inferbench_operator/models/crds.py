@@ -60,7 +60,8 @@ The table of a benchmark, in microseconds: `kubectl get ibr -l {GROUP}/benchmark
 
 P95 is the 95th percentile of the call latency (host tensors in, host tensors out, synchronised), LOW and HIGH are the
 bounds of its 95 % confidence interval. VERDICT says how far to trust them: only Valid figures should decide anything.
-Versions, settings and the node are in status.provenance and status.node.
+What is wrong with the others, and what to do about it, is in status.caveats. Versions, settings and the node are in
+status.provenance and status.node.
 """
 
 

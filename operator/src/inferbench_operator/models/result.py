@@ -6,23 +6,25 @@ whole or not at all.
 
 from __future__ import annotations
 
+import operator
 from datetime import datetime
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from inferbench_operator.models.base import (
-    ApiModel,
-    Decimals,
-    DnsName,
-    Microseconds,
-    ShortName,
-    Text,
-    rule,
-    schema_extra,
-)
+from inferbench_operator.models.base import ApiModel, Decimals, DnsName, Microseconds, ShortName, rule, schema_extra
 from inferbench_operator.models.benchmark import BatchSize, SequenceLength
-from inferbench_runner.contract import CellHash, Execution, Phase, Precision, Verdict
+from inferbench_operator.models.figures import CaveatEntry, Correctness, Count, Latencies, Noise, SignedDecimals
+from inferbench_runner.contract import (
+    Caveat,
+    CellHash,
+    Execution,
+    Milliseconds,
+    Phase,
+    Precision,
+    ShortText,
+    Verdict,
+)
 
 
 class ResultSpec(ApiModel):
@@ -51,40 +53,6 @@ class ResultSpec(ApiModel):
     batch_size: BatchSize = Field(description="Batch size, in inputs per call.")
 
 
-class Percentile(ApiModel):
-    """A percentile and its 95 % confidence interval."""
-
-    value_microseconds: Microseconds = Field(description="The order statistic of rank ceil(p*n), in microseconds.")
-    low_microseconds: Microseconds | None = Field(
-        default=None, description="Lower bound in microseconds; absent where there are too few samples for one."
-    )
-    high_microseconds: Microseconds | None = Field(
-        default=None, description="Upper bound in microseconds; absent where there are too few samples for one."
-    )
-
-
-class LatencyFigures(ApiModel):
-    """The distribution of one kind of latency."""
-
-    samples: Annotated[int, Field(ge=1)] = Field(description="Timed calls; none is dropped.")
-    mean_microseconds: Microseconds = Field(description="Arithmetic mean, in microseconds.")
-    min_microseconds: Microseconds | None = Field(default=None, description="Fastest call, in microseconds.")
-    p50: Percentile = Field(description="Median.")
-    p90: Percentile = Field(description="90th percentile.")
-    p95: Percentile = Field(description="95th percentile.")
-    p99: Percentile = Field(description="99th percentile.")
-    max_microseconds: Microseconds = Field(description="Slowest call, in microseconds.")
-
-
-class Latencies(ApiModel):
-    """Latencies by what they cover."""
-
-    call: LatencyFigures = Field(description="Host tensors in, host tensors out, synchronised: the headline.")
-
-
-Milliseconds = Annotated[int, Field(ge=0, le=86_400_000)]
-
-
 class ResultStatus(ApiModel):
     """What was measured, when and where."""
 
@@ -92,28 +60,101 @@ class ResultStatus(ApiModel):
     attempt: Annotated[int, Field(ge=1)] = Field(description="Number of the Job, within the run, that measured it.")
     completion_time: datetime = Field(description="When the runner's container ended.")
     verdict: Verdict = Field(description="How far the figures may be trusted: Valid, Inconclusive, Noisy or Invalid.")
+    caveats: Annotated[
+        list[CaveatEntry],
+        Field(
+            max_length=len(Caveat),
+            json_schema_extra=schema_extra(list_type="map", list_map_keys=["caveat"]),
+        ),
+    ] = Field(
+        default_factory=list, description="Doubts about the figures, gravest first, each with what to do about it."
+    )
     latency: Latencies = Field(description="Latency distributions.")
     inferences_per_second: Decimals = Field(description="Inputs per second of the measuring window, a decimal string.")
-    warmup_calls: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Untimed calls before measuring."
+    interpolated_p95_microseconds: Microseconds | None = Field(
+        default=None,
+        description="p95 of the call latency with linear interpolation between two samples, in microseconds, as most "
+        "published figures have it. Not the headline.",
+    )
+    first_call_microseconds: Microseconds | None = Field(
+        default=None, description="First call of the first process after its output was verified, in microseconds."
+    )
+    half_width_percent: SignedDecimals | None = Field(
+        default=None,
+        description="Half the width of the p95's confidence interval, in percent of the p95, a decimal string.",
+    )
+    effective_samples: Count | None = Field(
+        default=None,
+        description="Number of independent samples that would determine the p95 as well as these dependent ones.",
+    )
+    independent_blocks: Count | None = Field(
+        default=None,
+        description="Number of runs of dependent samples (a round or several) from which the interval is taken.",
+    )
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None, description="Number of windows over which the samples are spread, over all processes."
+    )
+    spread_between_rounds_percent: SignedDecimals | None = Field(
+        default=None,
+        description="Standard deviation of the rounds' medians, in percent of the median, a decimal string.",
+    )
+    spread_between_processes_percent: SignedDecimals | None = Field(
+        default=None,
+        description="Range of the processes' p95, in percent of the p95, a decimal string; absent for one process.",
+    )
+    process_p95_microseconds: Annotated[list[Microseconds], Field(max_length=64)] = Field(
+        default_factory=list,
+        exclude_if=operator.not_,
+        description="p95 of each process by itself, in microseconds, in the order in which they ran.",
+    )
+    calls_in_flight: SignedDecimals | None = Field(
+        default=None,
+        description="Throughput times mean latency, a decimal string: by Little's law the number of calls in flight, "
+        "if both are right.",
+    )
+    achieved_rate_percent: SignedDecimals | None = Field(
+        default=None,
+        description="Calls per second that were reached, in percent of load.ratePerSecond, a decimal string; with "
+        "load.mode Open only.",
+    )
+    correctness: Correctness | None = Field(
+        default=None,
+        description="How far the output is from that of the CPU in fp32; absent where it was not compared.",
+    )
+    noise: Noise | None = Field(default=None, description="What disturbed the host while the cell was measured.")
+    warmup_calls: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
+        default=None, description="Untimed calls before measuring, over all processes."
     )
     warmup_milliseconds: Milliseconds | None = Field(
-        default=None, description="Length of the warm-up, in milliseconds."
+        default=None, description="Length of the warm-up, over all processes, in milliseconds."
     )
     measure_milliseconds: Milliseconds | None = Field(
-        default=None, description="Length of the measuring window, in milliseconds."
+        default=None, description="Length of the windows that hold the samples, over all processes, in milliseconds."
     )
     phases_milliseconds: Annotated[dict[Phase, Milliseconds], Field(max_length=16)] = Field(
         default_factory=dict,
-        description="Wall time of each of the runner's phases over all its shapes, in milliseconds.",
+        description="Wall time of each of the runner's phases over all its shapes and processes, in milliseconds.",
     )
-    peak_host_memory_mebibytes: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Largest resident memory of the runner, in mebibytes."
+    wall_milliseconds: Milliseconds | None = Field(
+        default=None, description="Time from the runner's start to its report on all its shapes, in milliseconds."
+    )
+    peak_host_memory_mebibytes: Annotated[int, Field(ge=0, le=16_777_216)] | None = Field(
+        default=None, description="Largest resident memory of a measuring process, in mebibytes."
     )
     runner_image: Annotated[str, StringConstraints(max_length=512)] = Field(
         description="Image that the runner's Job named."
     )
     node: Annotated[str, StringConstraints(max_length=253)] = Field(default="", description="Node that it ran on.")
-    provenance: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], Text], Field(max_length=48)] = Field(
-        default_factory=dict, description="Versions and settings in effect, as the runner found them."
+    provenance: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], ShortText], Field(max_length=64)] = (
+        Field(default_factory=dict, description="Versions and settings in effect, as the runner found them.")
+    )
+    provenance_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")] | None = Field(
+        default=None,
+        description="Hash over provenance, sequenceLength and batchSize. Two results with the same hash were measured "
+        "under the same circumstances; where it differs, provenance says in what.",
+    )
+    histogram: Annotated[str, StringConstraints(max_length=8192, pattern=r"^[A-Za-z0-9+/]*={0,2}$")] | None = Field(
+        default=None,
+        description="All call latencies: base64 of zlib of a JSON list of pairs [bucket, count], where bucket k holds "
+        "latencies from 1.01^k to 1.01^(k+1) nanoseconds.",
     )

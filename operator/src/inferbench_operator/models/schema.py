@@ -100,8 +100,7 @@ class _Generator(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - any default
         if isinstance(dft, BaseModel):
-            values = dft.model_dump(mode="json", by_alias=True)
-            return {name: value for name, value in values.items() if not _is_empty(value)}
+            return _without_empty_values(dft.model_dump(mode="json", by_alias=True))
         return super().encode_default(dft)
 
 
@@ -144,6 +143,12 @@ def _resolved(raw: Schema, definitions: dict[str, Schema]) -> Schema:
 
 def _integer_format(raw: Schema) -> str:
     return "int32" if raw.get("minimum", -(2**63)) in _INT32 and raw.get("maximum", 2**63) in _INT32 else "int64"
+
+
+def _without_empty_values(values: Schema) -> Schema:
+    """Return a default object without what is empty in it, at any depth."""
+    inner = {name: _without_empty_values(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return {name: value for name, value in inner.items() if not _is_empty(value)}
 
 
 def _is_empty(value: object) -> bool:

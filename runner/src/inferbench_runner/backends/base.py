@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from inferbench_runner.contract import ModelRef, Shape
+from inferbench_runner.contract import Correctness, ModelRef, Shape
 
 Call = Callable[[], object]
 """One inference, host tensors in and host tensors out, finished when it returns."""
+
+Worker = Callable[[], AbstractContextManager[None]]
+"""What a thread enters once around all its calls, such as a mode that is kept per thread and costs time to enter."""
 
 Facts = Mapping[str, str]
 """Provenance entries: what a reader has to know to repeat or to doubt a number."""
@@ -27,6 +30,22 @@ class Source:
     """The hub's commit of the files, where it is known."""
 
 
+def _nothing() -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The calls to measure, with inputs of one shape bound by name; several threads may call at the same time."""
+
+    call: Call
+    end_to_end: Call | None = None
+    """Text or image in, label out; None where the model has no usable processor."""
+    device_ns: Callable[[], int] | None = None
+    """The device's own time in the last `call`, in nanoseconds; None where it can't be had."""
+    worker: Worker = _nothing
+
+
 class LoadedModel(Protocol):
     """A model on its device, ready to be called with any shape it can take."""
 
@@ -35,12 +54,16 @@ class LoadedModel(Protocol):
         """Provenance that is known only now."""
         ...
 
-    def verify(self, shape: Shape) -> None:
-        """Run once and raise a `RunnerError` unless the output is one that this model can have."""
+    def verify(self, shape: Shape) -> Correctness:
+        """Run once and compare the output with that of the same model on the CPU in fp32.
+
+        Raises:
+            RunnerError: The output is not one that this model can have, or differs by more than the tolerance.
+        """
         ...
 
-    def bound(self, shape: Shape) -> AbstractContextManager[Call]:
-        """Return a context that yields the call to measure, with inputs of this shape bound by name."""
+    def bound(self, shape: Shape) -> AbstractContextManager[Bound]:
+        """Return a context that yields the calls to measure, with inputs of this shape bound by name."""
         ...
 
 

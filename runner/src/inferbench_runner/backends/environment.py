@@ -13,6 +13,8 @@ DEFAULTS: Final = {
     # Neither a background thread nor the network may work while a latency is measured.
     "DISABLE_SAFETENSORS_CONVERSION": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
+    # A tokenizer's own threads would compete with the model's for the processors.
+    "TOKENIZERS_PARALLELISM": "false",
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from pathlib import Path
 from typing import Final
 
-from huggingface_hub import snapshot_download
+from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -20,6 +23,7 @@ from inferbench_runner.backends.base import Source
 from inferbench_runner.backends.configuration import is_path, model_directory
 from inferbench_runner.contract import ModelRef
 from inferbench_runner.errors import (
+    CacheUnwritableError,
     FetchFailedError,
     ModelAccessDeniedError,
     ModelNotFoundError,
@@ -32,11 +36,32 @@ FILES: Final = [
     "model.safetensors",
     "model.safetensors.index.json",
     "model-?????-of-?????.safetensors",
+    # Of a tokenizer or an image processor.
+    "added_tokens.json",
+    "merges.txt",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
 ]
-"""What a model needs to run: no code, no pickles, no weights in other formats, no tokenizer."""
+"""What a model needs to run, alone and end to end: no code, no pickles, no weights in other formats."""
+
+UNWRITABLE: Final = frozenset(
+    {errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+)
+"""Codes by which a file system says that nothing can be written there; a file in a folder's place is one of them."""
 
 DENIED: Final = frozenset({401, 403})
 """HTTP codes by which the hub refuses an account."""
+
+NATIVE: Final = re.compile(r"\(os error (\d+)\)")
+"""How Rust's standard library writes an error code."""
 
 
 def fetch(model: ModelRef) -> Source:
@@ -85,6 +110,15 @@ def explained(error: Exception, model: ModelRef) -> RunnerError:
                 f"model.id: {model.id} is not in this pod's cache and HF_HUB_OFFLINE forbids a download; "
                 "unset it, or mount the cache."
             )
+        case _ if refusal := _unwritable(error):
+            failure = CacheUnwritableError(constants.HF_HUB_CACHE, refusal)
         case _:
             failure = FetchFailedError(model.id, error)
     return failure
+
+
+def _unwritable(error: Exception) -> OSError | None:
+    """Return the file system's refusal, if it is one, also where only the text of the native downloader tells of it."""
+    told = NATIVE.search(str(error))
+    code = error.errno if isinstance(error, OSError) and error.errno else int(told[1]) if told else None
+    return OSError(code, os.strerror(code)) if code in UNWRITABLE else None

@@ -1,4 +1,4 @@
-"""Inputs of a given shape: seeded, full length, and always bound by name.
+"""Inputs of a given shape: seeded, and always bound by name.
 
 A positional binding is how the published study swapped the attention mask and the token types of three of its models.
 """
@@ -6,20 +6,28 @@ A positional binding is how the published study swapped the attention mask and t
 from __future__ import annotations
 
 import inspect
-from typing import Final
+from typing import Final, TypeAlias
 
 import torch
 
-from inferbench_runner.backends.tasks import Model
+from inferbench_runner.backends.tasks import Configuration, Model
 from inferbench_runner.contract import Shape
 from inferbench_runner.errors import InvalidPlanError, ModelUnsupportedError, SequenceTooLongError
 
 PIXELS: Final = "pixel_values"
 TOKENS: Final = "input_ids"
+MASK: Final = "attention_mask"
+TYPES: Final = "token_type_ids"
+
+SIDE: Final = 224
+"""Height and width of images for a model that takes any, as convolutional networks do."""
+
+Inputs: TypeAlias = dict[str, torch.Tensor]
+"""Tensors by the name of the parameter that takes them."""
 
 
-def make_inputs(model: Model, shape: Shape, seed: int) -> dict[str, torch.Tensor]:
-    """Return the model's inputs, in the model's own precision where they are not whole numbers."""
+def make_inputs(model: Model, shape: Shape, seed: int) -> Inputs:
+    """Return the inputs to time: full length, in the model's own precision where they are not whole numbers."""
     generator = torch.Generator().manual_seed(seed)
     match model.main_input_name:
         case "pixel_values":
@@ -29,6 +37,33 @@ def make_inputs(model: Model, shape: Shape, seed: int) -> dict[str, torch.Tensor
         case name:
             msg = f"model.id: {type(model).__name__} takes {name}; this runner feeds encoders with text or images."
             raise ModelUnsupportedError(msg)
+
+
+def half_padded(model: Model, inputs: Inputs) -> Inputs | None:
+    """Return the inputs with padding in the second half of each row, and both token types in the first.
+
+    A mask that is ignored, or swapped with the types, then changes the output. None where a model takes no mask or a
+    row has no room for three kinds of token.
+    """
+    if MASK not in inputs or inputs[TOKENS].shape[1] < 4:  # noqa: PLR2004  # two types of token, and two of padding
+        return None
+    padded = {name: tensor.clone() for name, tensor in inputs.items()}
+    attended = attended_length(padded[TOKENS].shape[1])
+    padded[TOKENS][:, attended:] = model.config.pad_token_id or 0
+    padded[MASK][:, attended:] = 0
+    if TYPES in padded:
+        padded[TYPES][:, attended // 2 : attended] = 1
+    return padded
+
+
+def attended_length(length: int) -> int:
+    """Return how many tokens of a half-padded row are none of the padding."""
+    return length - length // 2
+
+
+def accepted_names(model: Model) -> frozenset[str]:
+    """Return the names that the forward pass takes: what else a tokenizer yields is not the model's."""
+    return frozenset(inspect.signature(model.forward).parameters)
 
 
 def maximum_length(model: Model) -> int | None:
@@ -43,7 +78,13 @@ def maximum_length(model: Model) -> int | None:
     return getattr(model.config, "max_position_embeddings", None)
 
 
-def _tokens(model: Model, shape: Shape, generator: torch.Generator) -> dict[str, torch.Tensor]:
+def image_size(configuration: Configuration) -> tuple[int, int]:
+    """Return height and width of the images that a model takes."""
+    side = getattr(configuration, "image_size", SIDE)
+    return (side, side) if isinstance(side, int) else tuple(side)
+
+
+def _tokens(model: Model, shape: Shape, generator: torch.Generator) -> Inputs:
     length = shape.sequence_length
     if length is None:
         field = "sequenceLength"
@@ -52,13 +93,13 @@ def _tokens(model: Model, shape: Shape, generator: torch.Generator) -> dict[str,
     if maximum is not None and length > maximum:
         raise SequenceTooLongError(length, maximum)
     size = (shape.batch_size, length)
-    accepted = inspect.signature(model.forward).parameters
+    accepted = accepted_names(model)
     inputs = {TOKENS: _token_ids(model, size, generator)}
-    if "attention_mask" in accepted:
-        inputs["attention_mask"] = torch.ones(size, dtype=torch.long)
+    if MASK in accepted:
+        inputs[MASK] = torch.ones(size, dtype=torch.long)
     # With a single type, as in RoBERTa, the tokenizer gives none either.
-    if "token_type_ids" in accepted and getattr(model.config, "type_vocab_size", 0) > 1:
-        inputs["token_type_ids"] = torch.zeros(size, dtype=torch.long)
+    if TYPES in accepted and getattr(model.config, "type_vocab_size", 0) > 1:
+        inputs[TYPES] = torch.zeros(size, dtype=torch.long)
     return inputs
 
 
@@ -73,7 +114,6 @@ def _token_ids(model: Model, size: tuple[int, int], generator: torch.Generator) 
 
 
 def _pixels(model: Model, batch: int, generator: torch.Generator) -> torch.Tensor:
-    side = model.config.image_size
-    height, width = (side, side) if isinstance(side, int) else tuple(side)
+    height, width = image_size(model.config)
     pixels = torch.randn((batch, model.config.num_channels, height, width), generator=generator)
     return pixels.to(model.dtype)

@@ -16,7 +16,8 @@ def check_output(output: Model, task: Task, shape: Shape) -> None:
         msg = f"model.task: the output has no {task.output}, so this model doesn't do {task.name}; name another task."
         raise ModelUnsupportedError(msg)
     dimensions = tuple(head.shape)
-    if dimensions[:1] != (shape.batch_size,) or (task.rank is not None and len(dimensions) != task.rank):
+    expected_rank = task.rank in {None, len(dimensions)}
+    if dimensions[:1] != (shape.batch_size,) or not expected_rank or 0 in dimensions:
         msg = f"The output has dimensions {dimensions} for a batch of {shape.batch_size}; check the model's files."
         raise NumericMismatchError(msg)
     if task.rank == 3 and dimensions[1] != shape.sequence_length:  # noqa: PLR2004  # batch, tokens, labels

@@ -11,9 +11,11 @@ from transformers.models.auto import modeling_auto
 
 from inferbench_runner.errors import ModelUnsupportedError, TaskUnsupportedError
 
-# That library ships no types: for a type checker both are Any.
+# That library ships no types: for a type checker all of them are Any.
 Configuration: TypeAlias = PretrainedConfig
 Model: TypeAlias = PreTrainedModel
+Tokenizer: TypeAlias = Any
+ImageProcessor: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Task:
     """The output by which the head is recognised."""
     rank: int | None
     """Dimensions of that output; None where they depend on the model."""
+    chooses: bool = True
+    """Whether the output chooses: its largest element in each row is the answer."""
 
 
 TASKS: Final = {
@@ -34,7 +38,7 @@ TASKS: Final = {
     for task in (
         Task("text-classification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", "logits", 2),
         Task("image-classification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "logits", 2),
-        Task("feature-extraction", "MODEL_MAPPING_NAMES", "last_hidden_state", None),
+        Task("feature-extraction", "MODEL_MAPPING_NAMES", "last_hidden_state", None, chooses=False),
         Task("fill-mask", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "logits", 3),
         Task("token-classification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES", "logits", 3),
         Task("question-answering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES", "start_logits", 2),

@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from inferbench_runner.backends.configuration import refused
 from inferbench_runner.backends.tasks import Configuration, Model
-from inferbench_runner.errors import ModelUnsupportedError, OutOfMemoryError
+from inferbench_runner.errors import ModelUnsupportedError, OutOfMemoryError, is_out_of_memory
 
 try:
     from transformers.initialization import no_init_weights
@@ -105,8 +105,3 @@ def pretrained_model(kind: type[Model], directory: Path, seed: int) -> Weighted:
         msg = f"model.id: the weights in {directory.name} can't be loaded; check the files: {error}"
         raise ModelUnsupportedError(msg) from error
     return Weighted(model, tuple(sorted(loading["missing_keys"])))
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the exception says that host memory ran out: torch has a type of its own for devices only."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))

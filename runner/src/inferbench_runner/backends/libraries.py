@@ -1,0 +1,60 @@
+"""Provenance of what the libraries do: their versions, their mathematics, and the switches that change a result."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import metadata
+from typing import Final
+
+import torch
+
+from inferbench_runner.backends.base import Facts
+
+VERSIONS: Final = {
+    "transformers": "transformers",
+    "tokenizers": "tokenizers",
+    "numpy": "numpy",
+    "pillow": "pillow",
+    "safetensors": "safetensors",
+    "huggingfaceHub": "huggingface-hub",
+}
+"""Other distributions whose versions are recorded, by the name of the fact."""
+
+FPMATH: Final = "ONEDNN_DEFAULT_FPMATH_MODE"
+"""Environment variable by which oneDNN may compute fp32 products in a smaller format."""
+
+
+def versions() -> Facts:
+    """Return the version of each library, without importing those that this model doesn't need."""
+    # Only PyTorch's own word for its version tells which build it is.
+    return {"torch": torch.__version__, **{fact: _version(name) for fact, name in VERSIONS.items()}}
+
+
+def mathematics() -> Facts:
+    """Return which libraries multiply matrices, how many threads they have, and how exact they are told to be."""
+    shown, parallel = torch.__config__.show(), torch.__config__.parallel_info()
+    blas = re.search(r"BLAS_INFO=([^,\s]+)", shown)
+    onednn = re.search(r"Intel\(R\) MKL-DNN (v[\d.]+)|oneDNN (v[\d.]+)", shown)
+    openmp = re.search(r"OpenMP (\w+)", shown)
+    pool = re.search(r"ATen parallel backend: (.+)", parallel)
+    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return {
+        "threads": str(torch.get_num_threads()),
+        "interopThreads": str(torch.get_num_interop_threads()),
+        "cpuCapability": torch.backends.cpu.get_cpu_capability(),
+        "blas": blas[1] if blas else "unknown",
+        "onednn": (onednn[1] or onednn[2] if onednn else "unknown") if has_onednn else "none",
+        "openmp": openmp[1] if openmp else "none",
+        "threadPool": pool[1].strip() if pool else "unknown",
+        "float32Matmul": torch.get_float32_matmul_precision(),
+        "onednnFpmath": os.environ.get(FPMATH, "STRICT"),
+        "deterministic": "on" if torch.are_deterministic_algorithms_enabled() else "off",
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "none"

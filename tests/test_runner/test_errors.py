@@ -1,0 +1,62 @@
+"""Sentences of the failures that no back end raises by itself: each says what happened and what to do."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from inferbench_runner.contract import CellFailed, FailureReason, Phase
+from inferbench_runner.errors import (
+    CacheUnwritableError,
+    DeviceUnusedError,
+    OutOfMemoryError,
+    PhaseFailedError,
+    ProcessCrashedError,
+    ProcessExitedError,
+    ProcessHungError,
+    ProcessKilledError,
+    ProcessorUnusableError,
+    RunnerError,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ProcessKilledError("SIGKILL"), ["SIGKILL", "from outside", "events", "limits.memory"]),
+        (ProcessCrashedError("SIGSEGV"), ["SIGSEGV", "native code", "image", "execution", "smaller shape"]),
+        (ProcessExitedError(3), ["exit code 3", "the pod's log"]),
+        (ProcessExitedError(1, "Illegal option"), ["exit code 1", "the pod's log", "Illegal option"]),
+        (ProcessHungError(600), ["600 s", "smaller shape"]),
+        (OutOfMemoryError(), ["memory ran out;", "limits.memory", "smaller batch"]),
+        (OutOfMemoryError("the kernel's OOM killer ended it"), ["(the kernel's OOM killer ended it)", "limits.memory"]),
+        (
+            CacheUnwritableError("/cache", OSError(errno.ENOSPC, "No space left")),
+            ["/cache", "No space left", "HF_HOME"],
+        ),
+        (ProcessorUnusableError("vocab.txt", "is empty", "replace it"), ["vocab.txt is empty", "replace it"]),
+        (DeviceUnusedError("NVIDIA", "it did nothing"), ["NVIDIA", "it did nothing", "runner.image"]),
+    ],
+)
+def test_each_sentence_says_what_to_do_and_fits_into_a_report(error: RunnerError, words: list[str]) -> None:
+    """What happened, the figure or name that tells more, and the way out, in at most 240 characters."""
+    sentence = str(error)
+    assert not [word for word in words if word not in sentence], sentence
+    CellFailed(cell="0" * 10, phase=Phase.MEASURE, reason=error.reason, message=sentence)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")],
+)
+def test_the_libraries_ways_of_running_out_of_memory_are_one_reason(error: Exception) -> None:
+    """Neither Python's nor PyTorch's own exception is an internal error."""
+    failed = PhaseFailedError(Phase.MEASURE, error)
+    assert failed.reason is FailureReason.OUT_OF_MEMORY
+    assert failed.sentence == str(OutOfMemoryError())
+
+
+def test_other_runtime_errors_are_internal() -> None:
+    """Only the words for a failed allocation are taken for one."""
+    assert PhaseFailedError(Phase.MEASURE, RuntimeError("shapes differ")).reason is FailureReason.INTERNAL_ERROR
