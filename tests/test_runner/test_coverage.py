@@ -6,7 +6,7 @@ The true p95 comes from SciPy's distributions; the runs are seeded, so a count i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -15,117 +15,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
-from scipy.optimize import brentq
-from scipy.signal import lfilter
 
-from inferbench_runner.adaptive import Design, Progress
+from inferbench_runner.adaptive import Design
 from inferbench_runner.contract import Measurement
-from inferbench_runner.interval import Ordered, Samples, blocks, cut
+from inferbench_runner.interval import Ordered, blocks, cut
+from test_runner.latency_processes import DEPENDENT, INDEPENDENT, count_holding, slow_host
 
 RUNS = 2000
-MEDIAN_NS = 1e6
-WIDTH = 0.05
-"""Standard deviation over the mean."""
-
-FAST, SLOW = 0.487, 0.98917
-FAST_SHARE = 0.376
-"""Two autoregressive components whose sum has an autocorrelation of about 0.8, 0.56 and 0.21 at lags 1, 10 and 100."""
 
 REAL_SERIES = Path(__file__).with_name("latency_series_bert_base_8.csv")
 """3,000 consecutive calls of bert-base, length 8, on a shared machine with two cores, in microseconds."""
 
-Floats = NDArray[np.float64]
-Source = Callable[[np.random.Generator, int], Floats]
-
-
-def autoregressive(generator: np.random.Generator, count: int, correlation: float) -> Floats:
-    """Return a stationary series with mean 0 and variance 1."""
-    noise = generator.standard_normal(count) * np.sqrt(1 - correlation**2)
-    noise[0] = generator.standard_normal()
-    filtered: Floats = lfilter([1], [1, -correlation], noise)
-    return filtered
-
-
-def normal(generator: np.random.Generator, count: int) -> Floats:
-    """Return independent normal latencies."""
-    return 1 + WIDTH * generator.standard_normal(count)
-
-
-def lognormal(generator: np.random.Generator, count: int, *, sigma: float) -> Floats:
-    """Return independent lognormal latencies."""
-    return np.exp(sigma * generator.standard_normal(count))
-
-
-def some_slow(generator: np.random.Generator, count: int) -> Floats:
-    """Return independent latencies of which 3 % are three times as long."""
-    return normal(generator, count) * np.where(generator.random(count) < 0.03, 3, 1)
-
-
-def dependent(generator: np.random.Generator, count: int, *, correlation: float) -> Floats:
-    """Return latencies whose distribution is that of `normal`."""
-    return 1 + WIDTH * autoregressive(generator, count, correlation)
-
-
-def slow_host(generator: np.random.Generator, count: int) -> Floats:
-    """Return latencies with a fast and a slow component; their distribution, too, is that of `normal`."""
-    fast = np.sqrt(FAST_SHARE) * autoregressive(generator, count, FAST)
-    return 1 + WIDTH * (fast + np.sqrt(1 - FAST_SHARE) * autoregressive(generator, count, SLOW))
-
-
-def slow_mixture(value: float) -> float:
-    """Return how far the distribution function of `some_slow` is above 0.95."""
-    share = 0.97 * stats.norm.cdf((value - 1) / WIDTH) + 0.03 * stats.norm.cdf((value / 3 - 1) / WIDTH)
-    return float(share) - 0.95
-
-
-NORMAL_P95 = float(stats.norm.ppf(0.95, 1, WIDTH))
-
-INDEPENDENT: dict[str, tuple[Source, float]] = {
-    "normal": (normal, NORMAL_P95),
-    "lognormal 0.05": (partial(lognormal, sigma=0.05), float(stats.lognorm.ppf(0.95, 0.05))),
-    "lognormal 0.2": (partial(lognormal, sigma=0.2), float(stats.lognorm.ppf(0.95, 0.2))),
-    "3 % three times slower": (some_slow, brentq(slow_mixture, 0.5, 3)),
-}
-DEPENDENT: dict[str, tuple[Source, float]] = {
-    "autoregressive 0.5": (partial(dependent, correlation=0.5), NORMAL_P95),
-    "autoregressive 0.8": (partial(dependent, correlation=0.8), NORMAL_P95),
-    "autoregressive with a slow component": (slow_host, NORMAL_P95),
-}
-
-
-def holds(name: str, seed: int) -> bool:
-    """Simulate one run with the default measurement; whether its interval holds the true p95.
-
-    The processes follow each other, and the rounds within them, without a gap: the hardest case for dependence.
-    """
-    source, true = (INDEPENDENT | DEPENDENT)[name]
-    generator = np.random.default_rng(seed)
-    # No limit by time: a round takes no time here.
-    design = Design.from_measurement(Measurement(min_seconds=0))
-    progress = Progress(design)
-    left: Samples = np.empty(0, dtype=np.int64)
-    for share in range(design.processes):
-        progress.begin(share)
-        while progress.wants_round():
-            if len(left) < design.quota.calls:
-                left = (MEDIAN_NS * source(generator, 60_000)).astype(np.int64)
-            progress.add(left[: design.quota.calls], 0)
-            left = left[design.quota.calls :]
-    p95 = progress.p95()
-    return p95.low is not None and p95.high is not None and p95.low <= MEDIAN_NS * true <= p95.high
-
-
-def count_holding(name: str, seeds: range) -> int:
-    """Return how many of the seeded runs hold the true p95."""
-    return sum(holds(name, seed) for seed in seeds)
-
 
 @pytest.fixture(scope="module")
-def pool() -> ProcessPoolExecutor:
-    """Return a process for each processor: the runs take minutes on one."""
-    return ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn"))
+def pool() -> Iterator[ProcessPoolExecutor]:
+    """Yield a process for each processor: the runs take minutes on one."""
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as executor:
+        yield executor
 
 
 def coverage(pool: ProcessPoolExecutor, name: str) -> float:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from math import atan2, ceil, cos, floor, fsum, pi, sin, sqrt
 from statistics import NormalDist
 from typing import Final, Self
@@ -141,8 +142,13 @@ def cut(processes: Sequence[Sequence[Samples]]) -> list[list[int]]:
     kept = [process for process in processes if process]
     if not kept:
         return []
-    limit = np.percentile(np.concatenate([samples for process in kept for samples in process]), WINSOR_PERCENT)
-    means = [np.array([np.minimum(samples, limit).mean() for samples in process]) for process in kept]
+    series = [np.concatenate(process) for process in kept]
+    limit = np.percentile(np.concatenate(series), WINSOR_PERCENT)
+    means = []
+    for process, samples in zip(kept, series, strict=True):
+        sizes = np.array([len(one) for one in process])
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        means.append(np.add.reduceat(np.minimum(samples, limit), starts) / sizes)
     together = max(ceil(autocorrelation_time(means) - 1), 1)
     parts = [(len(process), max(len(process) // together, 1)) for process in kept]
     return [[rounds // count + (index < rounds % count) for index in range(count)] for rounds, count in parts]
@@ -152,10 +158,8 @@ def blocks(processes: Sequence[Sequence[Samples]], lengths: Sequence[Sequence[in
     """Return the blocks of each process's rounds; those of one process never reach into another's."""
     found = []
     for rounds, takes in zip((process for process in processes if process), lengths, strict=True):
-        left = list(rounds)
-        for take in takes:
-            found.append(np.concatenate(left[:take]))
-            left = left[take:]
+        ends = list(accumulate(takes, initial=0))
+        found += [np.concatenate(rounds[start:end]) for start, end in pairwise(ends)]
     return found
 
 

@@ -60,8 +60,7 @@ class Settings(BaseModel):
     pyperf_samples: dict[int, Count] = {8: 60}
     """Over all processes: its way is to have several, and so has ours here."""
     pyperf_processes: Count = 3
-    # One process: to load and to warm up in each of three would take most of so short a time, which is that of a cell
-    # in the study itself divided by fifteen.
+    # One process: loading and warming up in each of three would take most of so short a time.
     study: Measurement = Measurement(min_samples=200, min_seconds=5, max_seconds=20, processes=1)
     study_models: tuple[str, ...] = ()
     """Names in the published study; none means all."""
