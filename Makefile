@@ -21,8 +21,8 @@ test: check ## all checks and tests, the end-to-end tests on an embedded Kuberne
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
 	$(BIN)/pytest
 
-test-unit: $(VENV)/heavy ## the tests that need no control plane, in less than a minute
-	$(BIN)/pytest -m "not e2e"
+test-unit: $(VENV)/heavy ## the tests that need no control plane, without the slow ones
+	$(BIN)/pytest -m "not e2e and not slow"
 
 check: $(VENV)/light ## ruff, mypy --strict, import-linter, drift of generated files
 	$(BIN)/ruff check .

@@ -304,6 +304,12 @@ def test_benchmark_at_its_bounds_is_accepted(control_plane: ControlPlane, name: 
             id="open loop without a rate",
         ),
         pytest.param(
+            spec(measurement={"maxSeconds": 20, "load": {"mode": "Open", "ratePerSecond": 19}}),
+            "spec.measurement.load.ratePerSecond",
+            "load.ratePerSecond times maxSeconds must be 400 or more",
+            id="open loop with too few calls to tell a p95",
+        ),
+        pytest.param(
             spec(measurement={"load": {"ratePerSecond": 50}}),
             "spec.measurement.load.mode",
             "mode is Closed unless it is given; set mode: Open, or leave them out",

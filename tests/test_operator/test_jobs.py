@@ -130,7 +130,7 @@ def test_the_runner_gets_its_plan() -> None:
             "maxSeconds": 3,
             "targetHalfWidthPercent": 5,
             "processes": 2,
-            "load": {"mode": "Open", "concurrency": 8, "arrivals": "Constant", "ratePerSecond": 50},
+            "load": {"mode": "Open", "concurrency": 8, "arrivals": "Constant", "ratePerSecond": 500},
         },
     }
     plan = _plan(_container(**fields))
@@ -147,7 +147,7 @@ def test_the_runner_gets_its_plan() -> None:
         max_seconds=3,
         target_half_width_percent=5,
         processes=2,
-        load=Load(mode=LoadMode.OPEN, concurrency=8, arrivals=Arrivals.CONSTANT, rate_per_second=50),
+        load=Load(mode=LoadMode.OPEN, concurrency=8, arrivals=Arrivals.CONSTANT, rate_per_second=500),
     )
     assert plan.shapes == tuple(cell.shape for cell in expand(spec(**fields)))
 

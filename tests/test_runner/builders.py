@@ -385,7 +385,7 @@ class ScriptedServant:
         samples = array("q", latencies(command.index, command.quota.calls))
         spent = sum(samples)
         self._stage.clock.now += spent
-        return Round(command.process, begun, Series(samples, busy_ns=spent, elapsed_ns=spent))
+        return Round(command.process, begun, Series(samples, elapsed_ns=spent, busy_ns=spent, completed=len(samples)))
 
 
 @dataclass

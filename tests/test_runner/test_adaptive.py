@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -113,10 +114,25 @@ def rounds_until_enough(progress: Progress, source: Callable[[int], Samples], *,
 
 
 def looks(first: int) -> Iterator[int]:
-    """Yield the numbers of rounds after which a process looks: half as many again each time, rounded up."""
-    while True:
-        yield first
-        first = -(-first * 3 // 2)
+    """Yield the numbers of rounds after which a process looks: half as many as at first each time, rounded up."""
+    for number in count():
+        yield first + number * -(-first // 2)
+
+
+def test_rounds_grow_from_look_to_look() -> None:
+    """After each look they are half as long again, in calls and in time, so that rounds and looks stay few."""
+    progress = Progress(design(processes=1, maxSeconds=3600))
+    progress.begin(0)
+    source, first = noisy(0.5), progress.quota
+    assert first == progress.design.quota
+    for stage in range(6):
+        growth = 1.5**stage
+        wanted = (ceil(part * growth) for part in (first.calls, first.min_ns, first.max_ns))
+        assert progress.quota == Quota(*wanted)
+        for _ in range(progress.design.rounds if stage == 0 else ceil(progress.design.rounds / 2)):
+            progress.add(source(10), 1)
+    progress.begin(1)
+    assert progress.quota == first
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 5])
@@ -137,8 +153,8 @@ def test_a_single_block_tells_no_width() -> None:
     assert progress.wants_round()
 
 
-def test_looks_are_geometric_and_the_last_process_spends_the_error_on_them() -> None:
-    """The k-th look uses 5 % / (k * (k + 1)), and comes after half as many rounds again as the one before.
+def test_the_last_process_spends_the_error_on_its_looks() -> None:
+    """The k-th look uses 5 % / (k * (k + 1)), and comes after half as many rounds as there were at first.
 
     With any number of looks that adds up to less than 5 %: the sum of 1 / (k * (k + 1)) tends to 1.
     """
@@ -151,7 +167,7 @@ def test_looks_are_geometric_and_the_last_process_spends_the_error_on_them() -> 
         progress.add(source(10), 1)
         if not seen or progress.error != seen[-1][1]:
             seen.append((number, progress.error))
-    expected = [number for number in islice(looks(progress.design.rounds), 20) if number <= 700]
+    expected = [number for number in islice(looks(progress.design.rounds), 40) if number <= 700]
     assert len(expected) > 5
     # The first look leaves the error where it was, at half of 5 %.
     assert [number for number, _ in seen[1:]] == expected[1:]

@@ -28,6 +28,8 @@ from inferbench_runner.run import Run
 from inferbench_runner.worker import Prepare
 from test_runner.dying_backend import open_dying
 
+pytestmark = pytest.mark.slow
+
 SHAPES = (8, 16, 32)
 ON = 16
 """The shape on which a process dies."""

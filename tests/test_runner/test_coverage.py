@@ -22,6 +22,8 @@ from inferbench_runner.contract import Measurement
 from inferbench_runner.interval import Ordered, blocks, cut
 from test_runner.latency_processes import DEPENDENT, INDEPENDENT, count_holding, slow_host
 
+pytestmark = pytest.mark.slow
+
 RUNS = 2000
 
 REAL_SERIES = Path(__file__).with_name("latency_series_bert_base_8.csv")

@@ -25,10 +25,11 @@ LONGEST = 86_400 * 10**9
 
 def round_of(process: int, begun: int, calls: Sequence[int], **fields: Any) -> Round:  # noqa: ANN401  # passed through
     """Return a round of one thread that never idles."""
-    return Round(process, begun, Series(array("q", calls), busy_ns=sum(calls), elapsed_ns=sum(calls)), **fields)
+    spent = sum(calls)
+    return Round(process, begun, Series(array("q", calls), spent, busy_ns=spent, completed=len(calls)), **fields)
 
 
-def figures_of(rounds: Sequence[Round], *, threads: int = 1, interpolated: bool = False) -> Figures:
+def figures_of(rounds: Sequence[Round], *, interpolated: bool = False) -> Figures:
     """Return the figures of rounds, in the order in which they were measured."""
     progress = Progress(Design.from_measurement(Measurement(max_seconds=86_400)))
     for process in range(max(one.process for one in rounds) + 1):
@@ -36,7 +37,7 @@ def figures_of(rounds: Sequence[Round], *, threads: int = 1, interpolated: bool 
         for one in rounds:
             if one.process == process:
                 progress.add(as_samples(one.series.calls), 1)
-    return figures(progress, rounds, [], threads=threads, interpolated=interpolated)
+    return figures(progress, rounds, [], interpolated=interpolated)
 
 
 def spread(latencies: Sequence[int], rounds: int = 12, processes: int = 3) -> list[Round]:
@@ -114,7 +115,9 @@ def test_one_round_of_one_sample() -> None:
 def test_throughput_of_one_thread() -> None:
     """Calls per second are those of the window that holds the samples, pauses between the calls included."""
     samples = normal(600)
-    rounds = [replace(one, series=replace(one.series, busy_ns=one.series.busy_ns * 5 // 4)) for one in spread(samples)]
+    rounds = [
+        replace(one, series=replace(one.series, elapsed_ns=one.series.elapsed_ns * 5 // 4)) for one in spread(samples)
+    ]
     found = figures_of(rounds)
     assert found.calls_per_second == pytest.approx(600 / (1.25 * sum(samples) / 1e9), rel=1e-6)
     assert found.in_flight == pytest.approx(1 / 1.25, rel=1e-6)
@@ -131,17 +134,18 @@ def test_throughput_of_several_threads(threads: int, idle: float) -> None:
     rounds = []
     for number in range(12):
         done: list[tuple[float, float]] = []
-        busy = 0.0
         for _ in range(threads):
             durations = generator.gamma(20, MS / 2, 50)
             ends = np.cumsum(durations / (1 - idle)) - durations * idle / (1 - idle)
             done += zip(ends, durations, strict=True)
-            busy += ends[-1]
+        stop = sorted(end for end, _ in done)[-threads]
+        inside = [(max(min(end, stop) - (end - duration), 0), duration) for end, duration in done]
         latencies = array("q", [int(duration) for _, duration in sorted(done)])
-        series = Series(latencies, busy_ns=int(busy), elapsed_ns=int(max(done)[0]))
+        busy, completed = sum(part for part, _ in inside), sum(part / duration for part, duration in inside)
+        series = Series(latencies, int(stop), int(busy), completed)
         rounds.append(Round(number // 4, number, series))
-    found = figures_of(rounds, threads=threads)
-    assert found.in_flight == pytest.approx(threads * (1 - idle), rel=0.01)
+    found = figures_of(rounds)
+    assert found.in_flight == pytest.approx(threads * (1 - idle), rel=0.06)
     # 10 ms on average, and each thread has a call in flight for this part of the time.
     assert found.calls_per_second == pytest.approx(threads * (1 - idle) * 100, rel=0.05)
 
@@ -153,11 +157,12 @@ def test_other_kinds_of_latency_have_distributions_of_their_own() -> None:
         calls, service = normal(50, number), normal(50, number + 100, 0.01)
         series = Series(
             calls=array("q", [call + 20 * MS for call in calls]),
-            busy_ns=10**9,
             elapsed_ns=10**9,
+            busy_ns=10**9,
+            completed=50,
             device=array("q", [call // 2 for call in calls]),
             service=array("q", service),
-            asked_ns=tuple(range(0, 50 * 20 * MS, 20 * MS)),
+            asked_ns=array("q", range(0, 50 * 20 * MS, 20 * MS)),
         )
         rounds.append(Round(number // 4, number, series, end_to_end=normal(8, number + 200)))
     found = figures_of(rounds)
@@ -214,7 +219,7 @@ def test_a_process_that_measured_nothing_leaves_no_trace() -> None:
         progress.begin(process)
         if process != 1:
             progress.add(as_samples(rounds[process // 2].series.calls), 1)
-    found = figures(progress, rounds, [], threads=1)
+    found = figures(progress, rounds, [])
     assert len(found.process_p95) == 2
     assert found.call.count == 100
 
@@ -236,11 +241,11 @@ def test_what_was_done_besides_is_summed_up() -> None:
     progress.begin(0)
     progress.add(as_samples(rounds[0].series.calls), 1)
     warmups = [Warmup(10, 100, 77, settled=True), Warmup(16, 170, 66, settled=True)]
-    found = figures(progress, rounds, warmups, threads=1)
+    found = figures(progress, rounds, warmups)
     assert (found.warmup_calls, found.warmup_ns, found.first_ns) == (26 + 24, 270, 77)
     assert found.warmups_settled
     assert found.measured_ns == sum(one.series.elapsed_ns for one in rounds)
     assert found.counters == Counters(12, 24, 36, 48, 60, 72, None)
-    unsettled = figures(progress, rounds, [*warmups, Warmup(10, 1, 1, settled=False)], threads=1)
+    unsettled = figures(progress, rounds, [*warmups, Warmup(10, 1, 1, settled=False)])
     assert not unsettled.warmups_settled
-    assert figures(progress, rounds, [], threads=1).first_ns is None
+    assert figures(progress, rounds, []).first_ns is None

@@ -18,9 +18,12 @@ from inferbench_runner.interval import (
     autocorrelation_time,
     blocks,
     cut,
+    disagree,
     interval_ranks,
+    pooled,
     rank,
     student,
+    widened,
 )
 
 SAMPLES = st.lists(st.integers(0, 10**12), min_size=1, max_size=300)
@@ -118,7 +121,8 @@ def test_students_t_is_scipys(freedom: int, error: float) -> None:
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8, 0.95])
 def test_autocorrelation_time_is_that_of_the_process(correlation: float) -> None:
     """For an autoregressive process of first order it is (1 + r) / (1 - r), in closed form."""
-    found = autocorrelation_time([correlated(200_000, correlation).astype(float)])
+    series = correlated(200_000, correlation).astype(float)
+    found = autocorrelation_time([series - series.mean()])
     assert found == pytest.approx((1 + correlation) / (1 - correlation), rel=0.1)
 
 
@@ -155,12 +159,30 @@ def test_blocks_never_reach_from_one_process_into_another() -> None:
     assert [block.tolist() for block in found] == [[1, 2, 3, 4], [5, 6], [7, 8, 9]]
 
 
-def test_processes_that_differ_are_one_block_each() -> None:
-    """A shift between processes is dependence over their whole length, so no interval comes from three of them."""
-    shifted = [np.array_split(correlated(1000, 0.0, seed) + seed * 500_000, 10) for seed in range(3)]
-    lengths = cut(shifted)
-    assert lengths == [[10], [10], [10]]
-    assert Ordered.from_blocks(blocks(shifted, lengths)).percentile(95).low is None
+@pytest.mark.parametrize("shift", [2_000, 500_000])
+def test_an_interval_holds_the_percentiles_of_processes_that_differ(shift: int) -> None:
+    """A shift that lasts is no dependence: the interval reaches from the fastest to the slowest, and no further.
+
+    The noise is 0.1 %, so that a shift of 0.2 % is beyond doubt, and narrow all the same.
+    """
+    quiet = [(correlated(1000, 0.0, seed) - 1_000_000) // 50 + 1_000_000 + seed * shift for seed in range(3)]
+    shifted = [np.array_split(series, 20) for series in quiet]
+    assert disagree(shifted, 95)
+    found = widened(pooled(shifted).percentile(95), shifted, 95)
+    own = [int(np.percentile(series, 95, method="inverted_cdf")) for series in quiet]
+    assert found.low is not None
+    assert found.high is not None
+    assert min(own) * 0.995 < found.low <= min(own)
+    assert max(own) <= found.high < max(own) * 1.005
+
+
+def test_processes_that_are_alike_seldom_disagree() -> None:
+    """Of 300 times three equal processes at most a few are held to differ: the rule's error is 1 %."""
+    found = 0
+    for seed in range(300):
+        parts = np.array_split(correlated(1200, 0.0, seed), 60)
+        found += disagree([parts[:20], parts[20:40], parts[40:]], 95)
+    assert found <= 9
 
 
 def test_dependent_samples_count_for_fewer() -> None:

@@ -219,14 +219,12 @@ def test_phases_that_were_not_entered_are_absent(tmp_path: Path) -> None:
 def test_provenance_says_how_it_was_measured(tmp_path: Path) -> None:
     """What the supervisor knows joins what the processes tell of machine, back end and model."""
     load = {"mode": "Open", "ratePerSecond": 1_000_000, "concurrency": 2}
-    outcome, _ = inline(
-        tmp_path, FakeBackend(), seed=7, image="runner:1", measurement={"profile": "Legacy2023", "load": load}
-    )
+    outcome, _ = inline(tmp_path, FakeBackend(), seed=7, image="runner:1", measurement={"load": load, "processes": 1})
     facts = outcome.run.to_full().provenance
-    expected = {"image": "runner:1", "weights": "Random", "weightsSeed": "7", "inputSeed": "7", "profile": "Legacy2023"}
+    expected = {"image": "runner:1", "weights": "Random", "weightsSeed": "7", "inputSeed": "7", "profile": "Sound"}
     expected |= {"load": "Open 2, Poisson 1000000/s", "processes": "1", "device": "fake"}
     assert expected.items() <= facts.items()
-    assert {"runner", "kernel", "cpuModel", "affinity"} <= set(facts)
+    assert {"runner", "kernel", "cpuModel", "affinity", "processors", "model", "revision", "config"} <= set(facts)
 
 
 def test_the_published_method_is_one_round_of_one_process(scripted: Scripted) -> None:

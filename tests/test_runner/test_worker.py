@@ -265,7 +265,7 @@ def test_a_warm_up_is_counted_and_a_round_holds_its_samples() -> None:
 def test_settling_calls_come_only_after_another_shape() -> None:
     """A round right after the shape's own warm-up or round needs none; after another shape's it has some, untimed.
 
-    They are few beside the samples: of a hundred calls at most a tenth, and of five none.
+    They are few beside the samples, and never none: a cold first call of few would decide the p95.
     """
     backend = FakeBackend()
     worker = ready(backend, 0, 1)
@@ -276,9 +276,9 @@ def test_settling_calls_come_only_after_another_shape() -> None:
         if isinstance(reply, Round):
             assert backend.count("call") - before == reply.settling + len(reply.series.calls) == reply.settling + 100
             settled.append((command.index, reply.settling > 0))
-            assert reply.settling <= 10
+            assert reply.settling <= 2
     assert settled == [(1, False), (0, True), (0, False), (1, True)]
-    assert value(worker, measure(0)).settling == 0
+    assert value(worker, measure(0)).settling > 0
 
 
 @pytest.mark.parametrize(("calls", "expected"), [(1, 1), (7, 1), (8, 2), (50, 8)])
@@ -329,4 +329,4 @@ def test_the_plans_load_chooses_the_loop(load: dict[str, Any], has_service: bool
     one = value(worker, measure(0, Quota(30, 0, MINUTE)))
     series = one.series
     assert len(series.calls) == backend.count("call") - one.settling >= 10
-    assert (len(series.service), len(series.asked_ns)) == ((30, 30) if has_service else (0, 0))
+    assert len(series.service) == len(series.asked_ns) == (len(series.calls) if has_service else 0)

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None, open_backend: OpenBackend = ope
         signal.signal(signal.SIGALRM, _stop)
         signal.alarm(plan.deadline_seconds)
     try:
-        Run(plan, outlet, open_backend).carry_out()
+        Run(plan, outlet, open_backend, on_report=_ignore_stops).carry_out()
     except Exception:  # noqa: BLE001  # the outermost frame: everything else has a typed reason
         traceback.print_exc()
         return INTERNAL
@@ -79,9 +79,13 @@ def _refuse(error: PlanError, outlet: Outlet) -> int:
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """Leave by way of the frames' own clean-up, which delivers the report; a second signal must not cut that short."""
+    _ignore_stops()
+    sys.exit(DEADLINE_EXIT_CODE if number == signal.SIGALRM else 128 + number)
+
+
+def _ignore_stops() -> None:
     for stop in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(stop, signal.SIG_IGN)
-    sys.exit(DEADLINE_EXIT_CODE if number == signal.SIGALRM else 128 + number)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,6 @@ class Cell:
             self.progress,
             self.rounds,
             self.warmups,
-            threads=measurement.load.concurrency,
             interpolated=measurement.profile is Profile.LEGACY_2023,
         )
         circumstances = Circumstances(measurement, self.finished, interleaved, step_ns)

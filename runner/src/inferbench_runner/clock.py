@@ -19,8 +19,9 @@ NS_PER_SECOND: Final = 1_000_000_000
 
 _NS_PER_MILLISECOND: Final = 1_000_000
 
-_OVERSLEEP_NS: Final = 2_000_000
-"""How much later than asked the kernel may wake a sleeper: the rest of a wait is spent looking at the clock."""
+_OVERSLEEP_NS: Final = 100_000
+"""How much later than asked the kernel usually wakes a sleeper: the rest of a wait is spent looking at the clock. More
+of that would take the interpreter's lock from a call that another thread is in."""
 
 _STEPS: Final = 100
 

@@ -47,6 +47,9 @@ DEADLINE_EXIT_CODE: Final = 124
 MAX_SHAPES: Final = 8
 """Most shapes in one plan: eight entries of the compact report fit into a termination message."""
 
+MIN_ARRIVALS: Final = 400
+"""Fewest arrivals of an open loop: ten in each of forty rounds."""
+
 MAX_COMPACT_CAVEATS: Final = 4
 """Most caveats of one cell in the compact report."""
 
@@ -303,6 +306,16 @@ class Measurement(Contract):
     """Fresh processes, one after the other, that share the samples of each shape."""
     load: Load = Load()
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.profile is Profile.LEGACY_2023 and self.load != Load():
+            msg = "profile Legacy2023 calls one after the other; leave load out"
+            raise ValueError(msg)
+        if (self.load.rate_per_second or MIN_ARRIVALS) * self.max_seconds < MIN_ARRIVALS:
+            msg = f"ratePerSecond x maxSeconds must be {MIN_ARRIVALS} or more; raise one of them"
+            raise ValueError(msg)
+        return self
+
 
 class Plan(Contract):
     """All that one runner has to know: one model, one device, one precision, at most eight shapes."""
@@ -461,7 +474,8 @@ class Correctness(Contract):
     max_relative_error_allowed: Share
     """Tolerance for it, by precision."""
     top1_agreement_percent: Share | None = None
-    """Share of decisions in which both outputs choose the same label; None for outputs that choose none."""
+    """Share of decisions in which both outputs choose the same label, or two that the tolerance can't tell apart; None
+    for outputs that choose none."""
     min_top1_agreement_percent: Share | None = None
 
 
@@ -489,7 +503,7 @@ class CellDetails(Contract):
     device: Latency | None = None
     """The device's own time; None where it can't be had."""
     end_to_end: Latency | None = None
-    """Text or image in, label out; None where the model has no usable processor."""
+    """Text or image in, label out, one at a time whatever the load; None where the model has no usable processor."""
     service: Latency | None = None
     """Open loop only: from the call's real start to its end."""
     queue: Latency | None = None
@@ -518,7 +532,7 @@ class CellDetails(Contract):
     interpolated_p95_microseconds: Microseconds | None = None
     """p95 with linear interpolation, as numpy.percentile has it by default and most published figures are."""
     calls_in_flight: Share | None = None
-    """Throughput times mean latency: by Little's law the number of calls in flight, if both are right."""
+    """Throughput times mean service time: by Little's law the number of calls that were being served."""
     achieved_rate_percent: Share | None = None
     """Open loop only: calls per second reached, in percent of those asked for."""
     caveats: Annotated[tuple[CellCaveat, ...], Field(max_length=len(Caveat))] = ()
@@ -554,6 +568,10 @@ class FullReport(Contract):
     """Where and how it was measured: versions, CPU model, threads, precision in effect."""
 
 
+PLACES: Final = frozenset({"affinity"})
+"""Facts that say where on a machine it ran and change from pod to pod: they are told, and not hashed."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """One field in which two provenances differ; None where one of them lacks it."""
@@ -564,8 +582,9 @@ class Difference:
 
 
 def provenance_hash(facts: Mapping[str, str]) -> str:
-    """Return the first 16 hex digits of SHA-256 over the facts' canonical JSON: equal facts, equal hash."""
-    text = json.dumps(dict(facts), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """Return the first 16 hex digits of SHA-256 over the facts' canonical JSON, without those that are places."""
+    kept = {name: value for name, value in facts.items() if name not in PLACES}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

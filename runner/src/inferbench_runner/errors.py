@@ -242,8 +242,8 @@ class ProcessHungError(RunnerError):
     def __init__(self, seconds: int) -> None:
         """Name the time that it was given."""
         super().__init__(
-            f"The measuring process did not answer within {seconds} s and was ended; look for a device that hangs, or "
-            "use a smaller shape."
+            f"The measuring process did not answer within {seconds} s and was ended; look for a device or a download "
+            "that hangs, or use a smaller shape."
         )
 
 

@@ -39,11 +39,9 @@ STEADY_SPREAD: Final = 0.02
 WINDOWS: Final = 20
 """Windows after which they are made twice as long, so that their medians scatter less."""
 
-SETTLING_CALLS: Final = 2
-"""Most untimed calls at the start of a round after another shape was measured, whose data are in the caches then."""
-
-SETTLING_SHARE: Final = 0.05
-"""Most of them over the calls of a round: a call that is long enough for few of them fills the caches by itself."""
+SETTLING_CALLS: Final = 1
+"""Untimed calls at the start of a round after another shape was measured, whose data are in the caches then: where a
+round has few calls, a slow first one would decide the p95."""
 
 END_TO_END_EVERY: Final = 7
 """Calls for each end-to-end one: 1,000 calls bring the 130 that an interval of their p95 needs."""
@@ -70,13 +68,16 @@ class Series:
 
     calls: array[int]
     """Latencies: from the intended start in an open loop, else from the start."""
-    busy_ns: int
-    """Time from the first start to the last end, summed over the threads."""
     elapsed_ns: int
+    """Length of the window in which all of the load was there."""
+    busy_ns: int
+    """Time that the calls took within the window, summed over the threads."""
+    completed: float
+    """Calls within the window; one that reaches out of it counts for the part that lies inside."""
     device: array[int] = field(default_factory=lambda: array("q"))
     service: array[int] = field(default_factory=lambda: array("q"))
     """Open loop only: from the real start."""
-    asked_ns: tuple[int, ...] = ()
+    asked_ns: array[int] = field(default_factory=lambda: array("q"))
     """Open loop only: the intended starts, counted from the beginning."""
 
     @property
@@ -90,7 +91,7 @@ def is_steady(medians: Sequence[float]) -> bool:
     last = medians[-STEADY_WINDOWS:]
     if len(last) < STEADY_WINDOWS:
         return False
-    return max(last) - min(last) <= STEADY_SPREAD * median(last) and not has_trend(last)
+    return max(last) - min(last) <= STEADY_SPREAD * median(last) and not _one_way(last)
 
 
 def has_trend(medians: Sequence[float]) -> bool:
@@ -98,9 +99,12 @@ def has_trend(medians: Sequence[float]) -> bool:
     last = medians[-STEADY_WINDOWS:]
     if len(last) < STEADY_WINDOWS:
         return True
-    steps = [after - before for before, after in pairwise(last)]
-    one_way = all(step < 0 for step in steps) or all(step > 0 for step in steps)
-    return one_way and abs(last[-1] - last[0]) > STEADY_SPREAD * median(last)
+    return _one_way(last) and abs(last[-1] - last[0]) > STEADY_SPREAD * median(last)
+
+
+def _one_way(medians: Sequence[float]) -> bool:
+    steps = [after - before for before, after in pairwise(medians)]
+    return all(step < 0 for step in steps) or all(step > 0 for step in steps)
 
 
 def warm_up(
@@ -147,35 +151,42 @@ def closed_loop(bound: Bound, quota: Quota, *, now: Callable[[], int] = now_ns) 
             elapsed = end - begin
             if elapsed >= max_ns or (count >= calls and elapsed >= min_ns):
                 break
-    return Series(calls=samples, busy_ns=end - begin, elapsed_ns=end - begin, device=device)
+    return Series(samples, end - begin, sum(samples), len(samples), device)
 
 
 def concurrent_loop(bound: Bound, quota: Quota, threads: int, *, now: Callable[[], int] = now_ns) -> Series:
     """Keep so many calls in flight until the first thread has done its part of the quota.
 
-    All stop with the call that they are on, so that from the first start to the last end hardly any thread idles.
+    All stop with the call that they are on; the window, from the first start to that moment, is when all were at work.
     """
     share = ceil(quota.calls / threads)
     done: list[tuple[int, int]] = []
-    spans: list[int] = []
+    ends: list[int] = []
 
     def work(stop: Event) -> None:
         mine: list[tuple[int, int]] = []
-        begin = end = now()
+        begin = now()
         while not stop.is_set():
             start = now()
             bound.call()
             end = now()
-            mine.append((end, end - start))
+            mine.append((end, start))
             elapsed, count = end - begin, len(mine)
             if elapsed >= quota.max_ns or count >= MAX_SAMPLES or (count >= share and elapsed >= quota.min_ns):
+                ends.append(end)
                 stop.set()
         done.extend(mine)
-        spans.append(end - begin)
 
-    begin = now()
     _in_threads(work, threads, bound)
-    return Series(array("q", (latency for _, latency in sorted(done))), sum(spans), now() - begin)
+    done.sort()
+    begin, stopped = min(start for _, start in done), min(ends)
+    inside = [(max(min(end, stopped) - start, 0), end - start) for end, start in done]
+    return Series(
+        calls=array("q", (latency for _, latency in inside)),
+        elapsed_ns=stopped - begin,
+        busy_ns=sum(part for part, _ in inside),
+        completed=sum(part / max(latency, 1) for part, latency in inside),
+    )
 
 
 def open_loop(bound: Bound, quota: Quota, load: Load, seed: str, *, now: Callable[[], int] = now_ns) -> Series:
@@ -184,11 +195,15 @@ def open_loop(bound: Bound, quota: Quota, load: Load, seed: str, *, now: Callabl
     The schedule waits for nobody, so a call that has to wait for others counts from the time when it was due. What is
     still waiting when the round's time is up is not called.
     """
-    due = arrivals(load, quota, seed)
+    due, span = arrivals(load, quota, seed)
     done: list[tuple[int, int, int]] = []
     turn = iter(range(len(due)))
     lock = Lock()
-    begin = now() + NS_PER_SECOND // 100
+    begin = 0
+
+    def begins() -> None:
+        nonlocal begin
+        begin = now()
 
     def work(stop: Event) -> None:
         while not stop.is_set():
@@ -203,30 +218,37 @@ def open_loop(bound: Bound, quota: Quota, load: Load, seed: str, *, now: Callabl
             bound.call()
             done.append((index, start - begin, now() - begin))
 
-    _in_threads(work, load.concurrency, bound)
+    _in_threads(work, load.concurrency, bound, begins)
+    wait_until(begin + span)
     done.sort()
-    elapsed = max(end for _, _, end in done)
+    service = array("q", (end - start for _, start, end in done))
     return Series(
         calls=array("q", (end - due[index] for index, _, end in done)),
-        busy_ns=elapsed * load.concurrency,
-        elapsed_ns=elapsed,
-        service=array("q", (end - start for _, start, end in done)),
-        asked_ns=tuple(due),
+        elapsed_ns=max(span, *(end for _, _, end in done)),
+        busy_ns=sum(service),
+        completed=len(done),
+        service=service,
+        asked_ns=array("q", due),
     )
 
 
-def arrivals(load: Load, quota: Quota, seed: str) -> list[int]:
-    """Return the intended starts of one round, counted from its beginning, in nanoseconds; at least one."""
+def arrivals(load: Load, quota: Quota, seed: str) -> tuple[list[int], int]:
+    """Return one round's intended starts, counted from its beginning, and its length, both in nanoseconds.
+
+    The length follows from the rate and not from the arrivals, so that rounds one after the other have the rate that
+    was asked for. There is at least one start: a round has room for ten and more, so that none falls to it by chance
+    once in twenty thousand rounds.
+    """
     mean = NS_PER_SECOND / (load.rate_per_second or 1)
     count = min(max(quota.calls, ceil(quota.min_ns / mean)), MAX_SAMPLES)
+    span = min(round(count * mean), quota.max_ns)
     if load.arrivals is Arrivals.CONSTANT:
         times = [index * mean for index in range(count)]
     else:
         # The gaps of a Poisson process are exponential.
         draw = Random(seed)  # noqa: S311  # a schedule, not a secret
-        times = list(accumulate(draw.expovariate(1 / mean) for _ in range(count)))
-    kept = [round(time) for time in times if time < quota.max_ns]
-    return kept or [0]
+        times = list(accumulate(draw.expovariate(1 / mean) for _ in range(2 * count + 100)))
+    return [round(time) for time in times if time < span] or [span // 2], span
 
 
 def settle(bound: Bound, calls: int = SETTLING_CALLS) -> None:
@@ -254,14 +276,18 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _in_threads(work: Callable[[Event], None], count: int, bound: Bound) -> None:
+def _in_threads(
+    work: Callable[[Event], None], count: int, bound: Bound, begins: Callable[[], None] | None = None
+) -> None:
     """Run the work in so many threads, which start together; raise the first failure, which stops all of them."""
-    start, stop = Barrier(count), Event()
+    start, stop = Barrier(count, begins), Event()
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
             with bound.worker():
+                # What a library keeps for each thread is made by its first call.
+                bound.call()
                 start.wait()
                 work(stop)
         except BrokenBarrierError:
@@ -271,10 +297,17 @@ def _in_threads(work: Callable[[Event], None], count: int, bound: Bound) -> None
             stop.set()
             start.abort()
 
-    threads = [Thread(target=run, daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    threads: list[Thread] = []
+    try:
+        for _ in range(count):
+            thread = Thread(target=run, daemon=True)
+            thread.start()
+            threads.append(thread)
+    except RuntimeError:
+        start.abort()
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
     if failures:
         raise failures[0]

@@ -51,6 +51,7 @@ class Host:
             "cpuFlags": " ".join(self.cpu_flags),
             "kernel": self.kernel,
             "python": self.python,
+            "processors": str(len(self.affinity)),
             "affinity": ",".join(str(number) for number in self.affinity),
             "cpuLimit": "none" if self.cpu_limit_millis is None else f"{self.cpu_limit_millis}m",
             "memoryLimitBytes": "none" if self.memory_limit_bytes is None else str(self.memory_limit_bytes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -139,6 +140,9 @@ def own_facts(plan: Plan) -> dict[str, str]:
     return {
         "runner": metadata.version("inferbench-operator"),
         "image": plan.image or "unknown",
+        "model": plan.model.id,
+        "revision": plan.model.revision or "default",
+        "config": json.dumps(plan.model.config, sort_keys=True) if plan.model.config else "as published",
         "weights": plan.model.weights,
         "weightsSeed": str(plan.seed),
         "inputs": "uniform token ids or normal pixels, full length",

@@ -30,6 +30,7 @@ from inferbench_runner.contract import (
     Plan,
     Position,
     Shape,
+    provenance_differences,
 )
 from inferbench_runner.errors import PhaseFailedError
 from inferbench_runner.measure import END_TO_END_EVERY, WARMUP_CALLS, Warmup
@@ -79,6 +80,8 @@ class Run:
     open_backend: OpenBackend = open_backend
     start: StartChild = Child
     patience: Patience = field(default_factory=Patience)
+    on_report: Callable[[], None] = lambda: None
+    """Told when the final report begins, which nothing should cut short."""
     phases: Phases = field(default_factory=Phases)
     facts: dict[str, str] = field(default_factory=dict)
     interleaved: bool = True
@@ -105,6 +108,7 @@ class Run:
             for share in range(self.design.processes):
                 self._share(share)
         finally:
+            self.on_report()
             self._doing = None
             self._summarise(self.cells)
             self._publish()
@@ -135,6 +139,9 @@ class Run:
     def _process(self, child: Servant, share: int, cells: Sequence[Cell]) -> None:
         prepared = self._ask(child, Prepare(self._source), self.patience.prepare, Prepared)
         self._source = prepared.source
+        before = {name: self.facts[name] for name in prepared.facts if name in self.facts}
+        for one in provenance_differences(before, prepared.facts) if before else ():
+            self.outlet.say(f"processes differ in {one.field}: {one.left or 'nothing'} before, {one.right} now")
         self.facts |= prepared.facts
         self.outlet.say(f"{self.plan.model.id}: process {share + 1} of {self.design.processes} is ready")
         for cell in cells:
@@ -203,7 +210,8 @@ class Run:
 
     def _grace(self, cell: Cell) -> float:
         """Return the seconds after which a process hangs that should have ended a loop of this cell."""
-        return self.patience.grace + WARMUP_CALLS * cell.slowest_ns / NS_PER_SECOND
+        calls = WARMUP_CALLS * self.plan.measurement.load.concurrency
+        return self.patience.grace + calls * cell.slowest_ns / NS_PER_SECOND
 
     def _release(self, child: Servant, cell: Cell) -> None:
         """Let a shape's inputs and buffers go; whatever becomes of that, no figure depends on it."""
@@ -219,7 +227,7 @@ class Run:
         return self._ask(child, Warm(cell.index, share), seconds, Warmup, cell)
 
     def _round(self, child: Servant, cell: Cell) -> None:
-        quota = self.design.quota
+        quota = cell.progress.quota
         process = len(cell.progress.processes) - 1
         seed = f"{self.plan.seed}/{cell.index}/{len(cell.rounds)}"
         seconds = self._grace(cell) + quota.max_ns / NS_PER_SECOND * (1 + 1 / END_TO_END_EVERY)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from inferbench_runner.adaptive import P95, Progress
 from inferbench_runner.contract import MIN_SAMPLES_FOR_P95
-from inferbench_runner.interval import Ordered, Percentile, Samples, blocks, cut
+from inferbench_runner.interval import Ordered, Percentile, Samples, blocks, cut, disagree, widened
 from inferbench_runner.measure import Series, Warmup
 from inferbench_runner.noise import Counters
 
@@ -32,9 +32,6 @@ HISTOGRAM_CHARACTERS: Final = 8192
 
 MOST_POINTS: Final = 500
 """Points whose pairs are looked at for a trend: more rounds than that are taken together."""
-
-DISAGREEMENT_ERROR: Final = 0.01
-"""Probability of error of the intervals that two processes must not share to count as different."""
 
 NEAR: Final = 2.5
 """Standard errors around the p95's level within which a gap between two modes makes it jump."""
@@ -77,10 +74,21 @@ class Distribution:
     interpolated_p95: int
 
     @classmethod
-    def from_ordered(cls, ordered: Ordered, error: float, *, interpolated: bool = False) -> Distribution:
-        """Summarise samples; interpolated percentiles, between two samples, are those of numpy's default."""
+    def of(
+        cls,
+        processes: Sequence[Sequence[Samples]],
+        lengths: Sequence[Sequence[int]],
+        error: float,
+        *,
+        interpolated: bool = False,
+    ) -> Distribution:
+        """Summarise the rounds of processes, cut into blocks of so many rounds each.
+
+        Interpolated percentiles, between two samples, are those of numpy's default.
+        """
+        ordered = Ordered.from_blocks(blocks(processes, lengths))
         values = ordered.values
-        found = [ordered.percentile(percent, error) for percent in PERCENTILES]
+        found = [widened(ordered.percentile(percent, error), processes, percent) for percent in PERCENTILES]
         lines = [round(float(line)) for line in np.percentile(values, PERCENTILES)]
         if interpolated:
             found = [replace(one, value=line) for one, line in zip(found, lines, strict=True)]
@@ -119,7 +127,7 @@ class Figures:
     """Size of the gap between two modes at the p95 over the p95; 0 without one."""
     calls_per_second: float
     in_flight: float
-    """Throughput times mean latency; in an open loop with the time in the queue."""
+    """Throughput times mean service time: the mean number of calls that were being served."""
     achieved: float | None
     """Rate reached over the rate asked for; None in a closed loop."""
     warmup_calls: int
@@ -133,7 +141,7 @@ class Figures:
 
 
 def figures(
-    progress: Progress, rounds: Sequence[Round], warmups: Sequence[Warmup], *, threads: int, interpolated: bool = False
+    progress: Progress, rounds: Sequence[Round], warmups: Sequence[Warmup], *, interpolated: bool = False
 ) -> Figures:
     """Return the figures of a shape that has at least one round."""
     lengths = cut(progress.processes)
@@ -147,12 +155,11 @@ def figures(
         ]
         if not any(len(samples) for group in groups for samples in group):
             return None
-        return Distribution.from_ordered(Ordered.from_blocks(blocks(groups, lengths)), error)
+        return Distribution.of(groups, lengths, error)
 
-    call = Distribution.from_ordered(ordered, error, interpolated=interpolated)
+    call = Distribution.of(progress.processes, lengths, error, interpolated=interpolated)
     service = distribution(lambda one: one.series.service)
-    busy_ns = max(sum(one.series.busy_ns for one in rounds), 1)
-    per_second = threads * call.count * 1e9 / busy_ns
+    elapsed_ns = max(sum(one.series.elapsed_ns for one in rounds), 1)
     return Figures(
         call=call,
         end_to_end=distribution(lambda one: one.end_to_end),
@@ -162,12 +169,12 @@ def figures(
         blocks=len(ordered.sizes),
         rounds=len(rounds),
         process_p95=tuple(_p95(process) for process in progress.processes if process),
-        processes_disagree=disagree(progress.processes),
+        processes_disagree=disagree(progress.processes, P95),
         round_spread=_spread(rounds),
         drift=drift([one.begun_ns for one in rounds], [_median(one) for one in rounds]),
         gap=gap_at_p95(ordered, call.p95),
-        calls_per_second=per_second,
-        in_flight=per_second * call.mean / 1e9,
+        calls_per_second=sum(one.series.completed for one in rounds) * 1e9 / elapsed_ns,
+        in_flight=sum(one.series.busy_ns for one in rounds) / elapsed_ns,
         achieved=achieved_rate(rounds) if service else None,
         warmup_calls=sum(one.calls for one in warmups) + sum(one.settling for one in rounds),
         warmup_ns=sum(one.elapsed_ns for one in warmups),
@@ -177,18 +184,6 @@ def figures(
         counters=sum((one.counters for one in rounds), Counters()),
         histogram=histogram(ordered.values),
     )
-
-
-def disagree(processes: Sequence[Sequence[Samples]]) -> bool:
-    """Whether the p95 of one process lies outside what another one's rounds allow for: their 99 % intervals part."""
-    intervals = []
-    for rounds in processes:
-        if rounds:
-            ordered = Ordered.from_blocks(rounds)
-            p95 = ordered.percentile(P95, DISAGREEMENT_ERROR)
-            everything = (int(ordered.values[0]), int(ordered.values[-1]))
-            intervals.append(everything if p95.low is None or p95.high is None else (p95.low, p95.high))
-    return bool(intervals) and max(low for low, _ in intervals) > min(high for _, high in intervals)
 
 
 def drift(times: Sequence[int], medians: Sequence[float]) -> float:
@@ -233,7 +228,7 @@ def achieved_rate(rounds: Sequence[Round]) -> float:
     """Return the rate of real starts over the rate of intended ones: 1 unless the calls fall more and more behind.
 
     Taken from the slope of real against intended starts, by least squares within the rounds: a queue that is long but
-    does not grow leaves it at 1.
+    does not grow leaves it at 1. Calls that were due and never made count as well.
     """
     together = spread = 0.0
     for one in rounds:
@@ -243,7 +238,11 @@ def achieved_rate(rounds: Sequence[Round]) -> float:
             asked -= asked.mean()
             together += float(asked @ (began - began.mean()))
             spread += float(asked @ asked)
-    return min(spread / together, 1.0) if together > 0 else 1.0
+    kept = min(spread / together, 1.0) if together > 0 else 1.0
+    called, due = (
+        sum(map(len, parts)) for parts in zip(*((r.series.calls, r.series.asked_ns) for r in rounds), strict=True)
+    )
+    return min(kept, called / max(due, 1))
 
 
 def as_samples(numbers: Sequence[int]) -> Samples:

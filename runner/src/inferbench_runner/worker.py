@@ -22,7 +22,6 @@ from inferbench_runner.errors import PhaseFailedError
 from inferbench_runner.measure import (
     END_TO_END_EVERY,
     SETTLING_CALLS,
-    SETTLING_SHARE,
     Series,
     Warmup,
     closed_loop,
@@ -202,9 +201,9 @@ class Worker:
     def _measure(self, command: Measure) -> Round:
         legacy = self.plan.measurement.profile is Profile.LEGACY_2023
         with self._phases.step(Phase.MEASURE), self._guarded(command.index) as bound:
-            same = legacy or self._last == command.index
-            settling = 0 if same else min(SETTLING_CALLS, int(SETTLING_SHARE * command.quota.calls))
+            settling = 0 if legacy or self._last == command.index else SETTLING_CALLS
             settle(bound, settling)
+            settling += self._threads
             before, begun_ns = read_counters(), now_ns()
             series = self._series(bound, command)
             counters = read_counters() - before
@@ -215,6 +214,12 @@ class Worker:
                 end_to_end = closed_loop(replace(bound, call=bound.end_to_end, device_ns=None), quota).calls
         self._last = command.index
         return Round(command.process, begun_ns, series, end_to_end, settling, counters)
+
+    @property
+    def _threads(self) -> int:
+        """Threads of their own that a round's calls are made in, each of which begins with an untimed call."""
+        load = self.plan.measurement.load
+        return load.concurrency if load.mode is LoadMode.OPEN or load.concurrency > 1 else 0
 
     def _series(self, bound: Bound, command: Measure) -> Series:
         load = self.plan.measurement.load

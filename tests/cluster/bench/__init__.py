@@ -93,7 +93,7 @@ class _Bench:
         self._figures += figures
 
     def _runner(self) -> None:
-        self._say("Measuring the runner (three minutes).")
+        self._say("Measuring the runner (four to six minutes).")
         self._figures.append(overhead())
         self._figures += shares()
 
@@ -103,7 +103,7 @@ class _Bench:
 
     def _method(self) -> None:
         settings = Settings.from_environment(os.environ)
-        self._say("Comparing the runner with a loop written by hand and with its peers (35 to 40 minutes by default).")
+        self._say("Comparing the runner with a loop written by hand and with its peers (35 minutes by default).")
         self._facts["method"] = settings.model_dump_json(exclude_unset=True)
         with closing(method(settings, self._say)) as found:
             for figure in found:

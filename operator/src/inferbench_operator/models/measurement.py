@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, Field
 
 from inferbench_operator.models.base import ApiModel, rule, schema_extra
-from inferbench_runner.contract import Arrivals, LoadMode, Profile
+from inferbench_runner.contract import MIN_ARRIVALS, Arrivals, LoadMode, Profile
 
 
 class Load(ApiModel):
@@ -92,6 +92,12 @@ class Measurement(ApiModel):
                     f"minSeconds must not exceed maxSeconds, which is {_MAX_SECONDS} unless it is given; lower the one "
                     "or raise the other.",
                     field_path=".minSeconds",
+                ),
+                rule(
+                    f"!has(self.load.ratePerSecond) || self.load.ratePerSecond * self.maxSeconds >= {MIN_ARRIVALS}",
+                    f"load.ratePerSecond times maxSeconds must be {MIN_ARRIVALS} or more, or there are too few calls "
+                    "to tell a p95; raise one of them.",
+                    field_path=".load.ratePerSecond",
                 ),
             ]
         )

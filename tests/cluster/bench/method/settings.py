@@ -48,7 +48,9 @@ class Settings(BaseModel):
     rows: tuple[Row, ...] = tuple(Row)
     layers: Count = 12
     """Layers of bert-base: fewer of them make a trial short. The study's models stay as they are."""
-    loop_samples: dict[int, Count] = {8: 60, 128: 30, 512: 15}
+    # The runner spreads them over 20 rounds, and the first call after a pause is slower than the others: with few calls
+    # in a round, short ones would be compared with pauses.
+    loop_samples: dict[int, Count] = {8: 200, 128: 30, 512: 15}
     """Samples of a process by length."""
     loop_threads: tuple[Count, ...] = (1, 2)
     loop_pairs: Count = 2
@@ -61,7 +63,7 @@ class Settings(BaseModel):
     """Over all processes: its way is to have several, and so has ours here."""
     pyperf_processes: Count = 3
     # One process: loading and warming up in each of three would take most of so short a time.
-    study: Measurement = Measurement(min_samples=200, min_seconds=5, max_seconds=20, processes=1)
+    study: Measurement = Measurement(min_samples=200, min_seconds=5, max_seconds=15, processes=1)
     study_models: tuple[str, ...] = ()
     """Names in the published study; none means all."""
 
