@@ -117,10 +117,11 @@ def _sampling(figures: Figures, circumstances: Circumstances) -> Iterator[CellCa
             f"The p95 is {width} with {p95.effective} effectively independent samples of {figures.call.count}, not "
             f"± {target} %; raise measurement.maxSeconds, quieten the host, or accept a wider target.",
         )
-    if circumstances.processes < (measurement.processes if sound else 1):
+    wanted = measurement.processes if sound else 1
+    if circumstances.processes < wanted:
         yield _doubt(
             Caveat.FEWER_PROCESSES,
-            f"{circumstances.processes} of {measurement.processes} processes measured this; see why the others ended "
+            f"{circumstances.processes} of {wanted} processes measured this; see why the others ended "
             "in the pod's log, and measure again.",
         )
     spread = (max(figures.process_p95) - min(figures.process_p95)) / max(figures.call.p95.value, 1)

@@ -33,7 +33,12 @@ def is_path(model_id: str) -> bool:
 def model_directory(model_id: str) -> Path:
     """Return the directory that the id names, or raise `ModelNotFoundError`."""
     directory = Path(model_id)
-    if not (directory / "config.json").is_file():
+    try:
+        found = (directory / "config.json").is_file()
+    except OSError as error:
+        msg = f"model.id: {model_id[:40]}… is no path ({error.strerror}); name the directory with the model's files."
+        raise ModelNotFoundError(msg) from error
+    if not found:
         what = "has no config.json" if directory.is_dir() else "is no directory in this pod"
         msg = f"model.id: {model_id} {what}; name the directory that holds the model's files, and mount its volume."
         raise ModelNotFoundError(msg)
@@ -44,7 +49,8 @@ def read_configuration(directory: Path) -> Configuration:
     """Return the configuration in a directory; code that lies beside it is never run."""
     try:
         return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:
+        # Which exceptions a configuration raises differs by library version and architecture.
         msg = f"model.id: config.json of {directory} can't be used; use an architecture that transformers has: {error}"
         raise ModelUnsupportedError(msg) from error
 

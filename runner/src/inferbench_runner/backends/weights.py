@@ -51,7 +51,9 @@ def random_model(kind: type[Model], configuration: Configuration, seed: int, *, 
             raise OutOfMemoryError from error
         if overridden:
             raise refused(error) from error
-        raise
+        # As above: by version and architecture, any of a dozen types.
+        msg = f"model.id: no model can be built from this configuration; correct its config.json: {error}"
+        raise ModelUnsupportedError(msg) from error
     return Weighted(model)
 
 
