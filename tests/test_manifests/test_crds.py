@@ -14,6 +14,7 @@ import yaml
 from inferbench_operator.models import crds
 from inferbench_operator.models.benchmark import MAX_CELLS, MAX_NAME_LENGTH
 from inferbench_operator.models.measurement import Measurement
+from inferbench_runner.contract import MIN_ARRIVALS
 
 LARGEST_FILE = 256 * 1024
 """Client-side apply keeps the whole file in an annotation of at most this size."""
@@ -127,10 +128,12 @@ def test_numbers_in_messages_are_those_of_the_rules() -> None:
     rules = schema_of(crds.benchmark_crd())["properties"]["spec"]["x-kubernetes-validations"]
     (cells,) = (entry["message"] for entry in rules if "more than" in entry["message"])
     assert f"more than {MAX_CELLS} cells" in cells
-    legacy, duration = schema_of(crds.benchmark_crd())["properties"]["spec"]["properties"]["measurement"][
+    legacy, duration, arrivals = schema_of(crds.benchmark_crd())["properties"]["spec"]["properties"]["measurement"][
         "x-kubernetes-validations"
     ]
     assert f"which is {Measurement().max_seconds} unless" in duration["message"]
+    assert arrivals["rule"].endswith(f">= {MIN_ARRIVALS}")
+    assert f"must be {MIN_ARRIVALS} or more" in arrivals["message"]
     compared = dict(re.findall(r"self\.([a-zA-Z.]+) == '?(\w+)'?", legacy["rule"]))
     defaults = Measurement().model_dump(mode="json", exclude={"profile", "max_seconds"}, exclude_none=True)
     load = {f"load.{name}": value for name, value in defaults.pop("load").items()}
