@@ -51,7 +51,7 @@ def demo(*, keep: bool, current: bool) -> int:
         signal.signal(number, _interrupt)
     try:
         with _current_cluster() if current else _embedded_cluster() as stage:
-            say(f"Applying {QUICKSTART.relative_to(REPOSITORY)}: one to three minutes on two cores.")
+            say(f"Applying {QUICKSTART.relative_to(REPOSITORY)}: some six minutes on two cores.")
             stage.kubectl("apply", f"--filename={QUICKSTART}", f"--namespace={stage.namespace}")
             succeeded = _watch(stage)
             _show(stage)
