@@ -33,6 +33,7 @@ from inferbench_runner.worker import (
     OpenBackend,
     Prepare,
     Prepared,
+    Refer,
     Release,
     Reply,
     Value,
@@ -140,6 +141,7 @@ class FakeBackend:
     on_open: Callable[[], None] = lambda: None
     on_fetch: Callable[[], None] = lambda: None
     on_load: Callable[[], None] = lambda: None
+    on_refer: Callable[[Shape], None] = lambda _: None
     on_verify: Callable[[Shape], None] = lambda _: None
     on_bound: Callable[[Shape], None] = lambda _: None
     on_call: Callable[[Shape], object] = lambda _: None
@@ -151,7 +153,7 @@ class FakeBackend:
     held: list[Shape] = field(default_factory=list)
     """Shapes whose inputs are bound now."""
     log: list[tuple[str, Shape | None]] = field(default_factory=list)
-    """Each step with its shape: open, fetch, load, verify, bound, call, end_to_end, let go, or the error's name."""
+    """Each step with its shape: open, fetch, load, refer, verify, bound, call, end_to_end, let go, or an error's name."""
 
     def open(self, _plan: Plan, _host: Host) -> FakeBackend:
         """Stand in for `open_backend`."""
@@ -170,6 +172,11 @@ class FakeBackend:
         self.log.append(("load", None))
         self.on_load()
         return self
+
+    def refer(self, shape: Shape) -> None:
+        """Compute nothing."""
+        self.log.append(("refer", shape))
+        self.on_refer(shape)
 
     def verify(self, shape: Shape) -> Correctness:
         """Accept the shape unless the test says otherwise."""
@@ -218,7 +225,7 @@ def fails(error: BaseException) -> Callable[..., None]:
     return step
 
 
-LAST_WORDS = {Prepare: Phase.LOAD, Bind: Phase.VERIFY, Warm: Phase.WARMUP, Measure: Phase.MEASURE}
+LAST_WORDS = {Prepare: Phase.LOAD, Refer: Phase.VERIFY, Bind: Phase.VERIFY, Warm: Phase.WARMUP, Measure: Phase.MEASURE}
 """The phase that a process enters last when it carries a command out; none for letting a shape go."""
 
 
@@ -376,7 +383,7 @@ class ScriptedServant:
                 return Warmup(calls=10, elapsed_ns=100 * MS, first_ns=20 * MS, settled=True)
             case Measure():
                 return self._round(command)
-            case Release():
+            case Refer() | Release():
                 return None
 
     def _round(self, command: Measure) -> Round:

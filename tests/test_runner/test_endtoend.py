@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -344,28 +343,6 @@ def test_a_directory_without_a_tokenizer_is_measured_without_text(tmp_path: Path
     with loaded.bound(only_shape(loaded)) as bound:
         assert bound.end_to_end is None
     assert loaded.facts["endToEnd"] == "not measured: the model's directory has no tokenizer.json and no vocabulary"
-
-
-def test_threads_do_not_share_a_tokenizers_length(tmp_path: Path) -> None:
-    """With several calls in flight, shapes of different lengths don't set each other's padding."""
-    write_bert(tmp_path)
-    measurement = {"load": {"concurrency": 2}}
-    loaded = load_directory(tmp_path, shapes=((8, 1), (16, 1)), measurement=measurement)
-    processor = loaded.end_to_end.processor
-    assert processor is not None
-    found: dict[int, set[int]] = {8: set(), 16: set()}
-
-    def work(read: Any, length: int) -> None:  # noqa: ANN401
-        for _ in range(50):
-            found[length].add(read()["input_ids"].shape[1])
-
-    readers = [(processor.reader(shape), shape.sequence_length or 0) for shape in loaded.plan.shapes]
-    threads = [threading.Thread(target=work, args=pair) for pair in readers for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {8: {8}, 16: {16}}
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from inferbench_runner.errors import (
         (ProcessKilledError("SIGKILL"), ["SIGKILL", "from outside", "events", "limits.memory"]),
         (ProcessCrashedError("SIGSEGV"), ["SIGSEGV", "native code", "image", "execution", "smaller shape"]),
         (ProcessExitedError(3), ["exit code 3", "the pod's log"]),
-        (ProcessExitedError(1, "Illegal option"), ["exit code 1", "the pod's log", "Illegal option"]),
         (ProcessHungError(600), ["600 s", "smaller shape"]),
         (OutOfMemoryError(), ["memory ran out;", "limits.memory", "smaller batch"]),
         (OutOfMemoryError("the kernel's OOM killer ended it"), ["(the kernel's OOM killer ended it)", "limits.memory"]),

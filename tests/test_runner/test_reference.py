@@ -23,7 +23,7 @@ from inferbench_runner.backends import reference as reference_module
 from inferbench_runner.backends.cpu import CPUModel
 from inferbench_runner.backends.inputs import half_padded
 from inferbench_runner.backends.proof import Evidence, places, watched
-from inferbench_runner.backends.reference import compute_references, eager_attention, probes, rows_of
+from inferbench_runner.backends.reference import References, eager_attention, probes, rows_of
 from inferbench_runner.backends.tasks import TASKS, model_class
 from inferbench_runner.contract import FailureReason
 from inferbench_runner.errors import DeviceUnusedError, ModelUnsupportedError, NumericMismatchError, RunnerError
@@ -127,9 +127,9 @@ def test_broken_weights_are_caught(value: float) -> None:
 
 def test_weights_that_were_broken_before_are_caught_as_well() -> None:
     """A model whose output is not finite in fp32 either has no reference, which fails its shapes and not the load."""
-    loaded = load_random(model={"config": SMALL | {"initializer_range": 1e30}})
+    loaded = load_random(referred=False, model={"config": SMALL | {"initializer_range": 1e30}})
     with pytest.raises(NumericMismatchError, match="finite"):
-        loaded.verify(only_shape(loaded))
+        loaded.refer(only_shape(loaded))
 
 
 def test_half_of_a_row_is_padding() -> None:
@@ -151,9 +151,10 @@ def test_a_reference_is_the_same_however_it_is_cut(monkeypatch: pytest.MonkeyPat
         loaded = load_random(model={"task": task}, shapes=((8, 5),))
         shape = only_shape(loaded)
         monkeypatch.setattr(reference_module, "CHUNK", 16)
-        pieces = compute_references(loaded.model, TASKS[task], [shape], 0).of(shape)
+        pieces = References(loaded.model, TASKS[task], 0)
+        pieces.add(shape)
         monkeypatch.undo()
-        for one, other in zip(loaded.references.of(shape), pieces, strict=True):
+        for one, other in zip(loaded.references.of(shape), pieces.of(shape), strict=True):
             assert torch.allclose(one, other, atol=1e-6)
 
 
@@ -196,12 +197,12 @@ def test_a_failed_reference_holds_no_tensors(monkeypatch: pytest.MonkeyPatch) ->
         torch.empty(2**60, dtype=torch.int8)
 
     monkeypatch.setattr(reference_module, "check_output", failing)
-    loaded = load_random()
+    loaded = load_random(referred=False)
+    with pytest.raises(RunnerError) as caught:
+        loaded.refer(only_shape(loaded))
     gc.collect()
     assert held
     assert not [each for each in held if each() is not None]
-    with pytest.raises(RunnerError) as caught:
-        loaded.verify(only_shape(loaded))
     assert caught.value.reason is FailureReason.OUT_OF_MEMORY
 
 
@@ -209,20 +210,21 @@ def test_a_model_that_refuses_a_shape_is_unsupported_there(tmp_path: Path) -> No
     """A decoder without padding takes single inputs only: its own words are the failure of the other shape."""
     sizes = {"model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 99}
     (tmp_path / "config.json").write_text(json.dumps(sizes | {"bos_token_id": 1, "eos_token_id": 2}))
-    loaded = load_random(model={"id": str(tmp_path), "config": {}}, shapes=((8, 1), (8, 2)))
+    loaded = load_random(referred=False, model={"id": str(tmp_path), "config": {}}, shapes=((8, 1), (8, 2)))
     one, two = loaded.plan.shapes
-    loaded.verify(one)
+    loaded.refer(one)
     with pytest.raises(ModelUnsupportedError, match=r"can't be called with 2 inputs of 8 tokens; use .* padding token"):
-        loaded.verify(two)
+        loaded.refer(two)
+    loaded.verify(one)
 
 
 def test_a_model_of_sound_is_unsupported_and_not_an_accident(tmp_path: Path) -> None:
     """What takes neither text nor images is refused shape by shape, by name."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     (tmp_path / "config.json").write_text(json.dumps(sizes | {"model_type": "audio-spectrogram-transformer"}))
-    loaded = load_random(model={"id": str(tmp_path), "config": {}, "task": "feature-extraction"})
+    loaded = load_random(referred=False, model={"id": str(tmp_path), "config": {}, "task": "feature-extraction"})
     with pytest.raises(ModelUnsupportedError, match="takes input_values; this runner feeds"):
-        loaded.verify(only_shape(loaded))
+        loaded.refer(only_shape(loaded))
     assert loaded.facts["endToEnd"] == "not measured: the model takes input_values"
 
 
@@ -236,14 +238,15 @@ def test_a_model_without_the_tasks_output_fails_its_shapes(monkeypatch: pytest.M
         return BaseModelOutput(last_hidden_state=forward(self, **inputs).logits)
 
     monkeypatch.setattr(kind, "forward", headless)
-    loaded = load_random()
+    loaded = load_random(referred=False)
     with pytest.raises(ModelUnsupportedError, match=r"model\.task: the output has no logits"):
-        loaded.verify(only_shape(loaded))
+        loaded.refer(only_shape(loaded))
 
 
 def test_few_images_are_enough_for_the_scale() -> None:
     """A classifier of images with few labels has a scale from more images than the one that is compared."""
     loaded = load_random(model={"id": "google/vit-base-patch16-224", "config": TINY_VIT}, shapes=((None, 1),))
+    loaded.references.complete()
     (rows,) = loaded.references.of(only_shape(loaded))
     assert loaded.references.scale.magnitude >= float(rows.abs().max())
 

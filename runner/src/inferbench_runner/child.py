@@ -50,7 +50,7 @@ class Patience:
     prepare: int = 1800
     """Imports, download and loading."""
     bind: int = 900
-    """One reference output on the CPU, and one output."""
+    """One reference output on the CPU, or one output that is compared with it."""
     warmup: int = WARMUP_NS // NS_PER_SECOND
     """Longest warm-up."""
     grace: int = 60

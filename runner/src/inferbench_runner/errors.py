@@ -226,11 +226,10 @@ class ProcessExitedError(RunnerError):
 
     reason = FailureReason.PROCESS_EXITED
 
-    def __init__(self, code: int, last_words: str = "") -> None:
-        """Name the exit code, and the end of what the process wrote."""
-        said = f": {last_words}" if last_words else "."
+    def __init__(self, code: int) -> None:
+        """Name the exit code."""
         super().__init__(
-            f"The measuring process ended by itself with exit code {code}; look for the reason in the pod's log{said}"
+            f"The measuring process ended by itself with exit code {code}; look for the reason in the pod's log."
         )
 
 

@@ -188,7 +188,7 @@ def to_failed(cell: str, failure: Failure) -> CellFailed:
     )
 
 
-def to_facts(facts: dict[str, str]) -> dict[str, str]:
+def to_facts(facts: Mapping[str, str]) -> dict[str, str]:
     """Return provenance entries that the contract takes: one line each, cut to length."""
     return {name: one_line(value, FACT_CHARACTERS) for name, value in facts.items()}
 

@@ -1,6 +1,6 @@
 """Supervises a plan: fresh measuring processes one after the other, rounds over all shapes, a report after every round.
 
-    each process:  prepare ─> each shape: verify, warm up ─> rounds: each shape that wants more, shuffled ─> next
+    each process:  prepare ─> each shape: refer ─> each: verify, warm up ─> rounds: each that wants more, shuffled
 
 This process never imports a model library, and waits while a measuring process works. What such a process fails at, or
 dies of, becomes a typed failure of the shape that it was on; the other shapes go on, in a new process if need be.
@@ -46,6 +46,7 @@ from inferbench_runner.worker import (
     OpenBackend,
     Prepare,
     Prepared,
+    Refer,
     Release,
     Value,
     Warm,
@@ -56,7 +57,7 @@ StartChild = Callable[[Plan, OpenBackend], Servant]
 GROWTH = 1.25
 """Samples at one provisional report over those at the one before: each costs a few milliseconds of sorting."""
 
-BEGINS = {Prepare: Phase.PROBE, Bind: Phase.VERIFY, Warm: Phase.WARMUP, Measure: Phase.MEASURE}
+BEGINS = {Prepare: Phase.PROBE, Refer: Phase.VERIFY, Bind: Phase.VERIFY, Warm: Phase.WARMUP, Measure: Phase.MEASURE}
 """Phase that a command begins with: a process that dies before it has said so is on that one."""
 
 _Value = TypeVar("_Value", bound=Value)
@@ -139,13 +140,15 @@ class Run:
     def _process(self, child: Servant, share: int, cells: Sequence[Cell]) -> None:
         prepared = self._ask(child, Prepare(self._source), self.patience.prepare, Prepared)
         self._source = prepared.source
-        before = {name: self.facts[name] for name in prepared.facts if name in self.facts}
-        for one in provenance_differences(before, prepared.facts) if before else ():
+        facts = to_facts(prepared.facts)
+        before = {name: self.facts[name] for name in facts if name in self.facts}
+        for one in provenance_differences(before, facts) if before else ():
             self.outlet.say(f"processes differ in {one.field}: {one.left or 'nothing'} before, {one.right} now")
-        self.facts |= prepared.facts
+        self.facts |= facts
         self.outlet.say(f"{self.plan.model.id}: process {share + 1} of {self.design.processes} is ready")
         for cell in cells:
             cell.progress.begin(share)
+            self._tried(self._refer, child, cell, ())
         while self.interleaved and (crowded := self._together(child, share, _unfinished(cells, share))):
             # Alone in the device's memory it either fits, or is too big in any case.
             self.interleaved = not self._fits(child, crowded)
@@ -201,6 +204,9 @@ class Run:
         self._release(child, cell)
         self.outlet.say("The device's memory doesn't hold all shapes at once: they are measured one after the other.")
         return True
+
+    def _refer(self, child: Servant, cell: Cell) -> None:
+        self._ask(child, Refer(cell.index), self.patience.bind, type(None), cell)
 
     def _make_ready(self, child: Servant, cell: Cell) -> None:
         begun = now_ns()

@@ -47,6 +47,13 @@ class Prepare:
 
 
 @dataclass(frozen=True)
+class Refer:
+    """Compute the right output for a shape, before the first one is bound."""
+
+    index: int
+
+
+@dataclass(frozen=True)
 class Bind:
     """Verify a shape's output and hold its inputs ready."""
 
@@ -79,7 +86,7 @@ class Release:
     index: int
 
 
-Command = Prepare | Bind | Warm | Measure | Release
+Command = Prepare | Refer | Bind | Warm | Measure | Release
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,8 @@ class Worker:
             match command:
                 case Prepare():
                     value = self._prepare(command)
+                case Refer():
+                    self._refer(command)
                 case Bind():
                     value = self._bind(command)
                 case Warm():
@@ -177,14 +186,22 @@ class Worker:
         # Plain strings only: a library's own kind of string would bring the library to whoever unpickles it.
         return Prepared(source, {name: str(value) for name, value in (facts | dict(self._model.facts)).items()})
 
+    def _refer(self, command: Refer) -> None:
+        with self._phases.step(Phase.VERIFY):
+            self._loaded.refer(self.plan.shapes[command.index])
+
+    @property
+    def _loaded(self) -> LoadedModel:
+        if self._model is None:
+            msg = "a shape is named before the model is loaded"
+            raise RuntimeError(msg)
+        return self._model
+
     def _bind(self, command: Bind) -> Correctness:
         shape = self.plan.shapes[command.index]
         with self._phases.step(Phase.VERIFY), ExitStack() as stack:
-            if self._model is None:
-                msg = "a shape is bound before the model is loaded"
-                raise RuntimeError(msg)
-            correctness = self._model.verify(shape)
-            bound = stack.enter_context(self._model.bound(shape))
+            correctness = self._loaded.verify(shape)
+            bound = stack.enter_context(self._loaded.bound(shape))
             self._bound[command.index] = (stack.pop_all(), bound)
         return correctness
 

@@ -54,6 +54,14 @@ class LoadedModel(Protocol):
         """Provenance that is known only now."""
         ...
 
+    def refer(self, shape: Shape) -> None:
+        """Compute what `verify` compares with, on the CPU in fp32: for every shape, before the first is verified.
+
+        Raises:
+            RunnerError: The model has no output for this shape, or the host has not enough memory for it.
+        """
+        ...
+
     def verify(self, shape: Shape) -> Correctness:
         """Run once and compare the output with that of the same model on the CPU in fp32.
 

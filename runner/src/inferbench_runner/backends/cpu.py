@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
@@ -18,7 +18,7 @@ from inferbench_runner.backends.inputs import Inputs, make_inputs
 from inferbench_runner.backends.libraries import mathematics, versions
 from inferbench_runner.backends.outputs import check_output
 from inferbench_runner.backends.proof import watched
-from inferbench_runner.backends.reference import Probe, References, attention, compute_references, probes, rows_of
+from inferbench_runner.backends.reference import Probe, References, attention, probes, rows_of
 from inferbench_runner.backends.tasks import Model, Task, choose_task, model_class
 from inferbench_runner.backends.weights import Weighted, pretrained_model, random_model
 from inferbench_runner.clock import cpu_ns
@@ -34,13 +34,10 @@ from inferbench_runner.contract import (
 )
 from inferbench_runner.errors import OutOfMemoryError, is_out_of_memory
 from inferbench_runner.probe import Host
-from inferbench_runner.words import one_line
 
 DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 
 PLACE = "cpu"
-
-FACT_CHARACTERS = 256
 
 
 @dataclass(frozen=True)
@@ -80,18 +77,17 @@ class CPUBackend:
             model_type = read_configuration(source.directory).model_type
             task = choose_task(model.task, model_type)
             weighted = pretrained_model(model_class(task, model_type), source.directory, plan.seed)
-        references = compute_references(weighted.model.eval(), task, plan.shapes, plan.seed)
-        ready = weighted.model.to(DTYPES[plan.precision])
-        # Several threads would set the length of a tokenizer that they share.
-        several = plan.measurement.load.concurrency > 1
-        end_to_end = make_end_to_end(ready, task, source.directory, plan.seed, exclusive=several)
-        facts = _bounded({**_facts(weighted, task, source, references), **end_to_end.facts})
-        return CPUModel(ready, task, plan, references, end_to_end, facts)
+        model = weighted.model.eval()
+        references = References(model, task, plan.seed)
+        end_to_end = make_end_to_end(model, task, source.directory, plan.seed)
+        dtype = DTYPES[plan.precision]
+        facts = _facts(weighted, task, source, references) | {"precision": str(dtype).removeprefix("torch.")}
+        return CPUModel(model, task, plan, references, end_to_end, facts | dict(end_to_end.facts), dtype)
 
 
 @dataclass(frozen=True)
 class CPUModel:
-    """A model in host memory."""
+    """A model in host memory: in fp32 until the first shape is verified, and then in the plan's precision."""
 
     model: Model
     task: Task
@@ -99,15 +95,26 @@ class CPUModel:
     references: References
     end_to_end: EndToEnd
     facts: Facts
+    dtype: torch.dtype
     _verified: dict[Shape, Bound] = field(default_factory=dict)
     """Calls that were verified, until they are measured: what is timed is the very call that was found to be right."""
+
+    def refer(self, shape: Shape) -> None:
+        """Compute the right outputs for a shape, while the weights are still in full precision."""
+        self.references.add(shape)
+
+    @cached_property
+    def _converted(self) -> Model:
+        """The model in the plan's precision, from the first look on."""
+        self.references.complete()
+        return self.model.to(self.dtype)
 
     def verify(self, shape: Shape) -> Correctness:
         """Call once as it will be timed and once with padding, and compare both outputs with their references."""
         wanted = self.references.of(shape)
         with _typed_memory():
             bound = self._bind(shape)
-            timed, *others = probes(self.model, shape, self.plan.seed)
+            timed, *others = probes(self._converted, shape, self.plan.seed)
             with bound.worker():
                 found = [self._rows(bound.call, shape, timed)]
                 found += [self._rows(partial(self._forward, probe.inputs), shape, probe) for probe in others]
@@ -136,9 +143,9 @@ class CPUModel:
             yield self._verified.pop(shape) if shape in self._verified else self._bind(shape)
 
     def _bind(self, shape: Shape) -> Bound:
-        inputs = make_inputs(self.model, shape, self.plan.seed)
+        inputs = make_inputs(self._converted, shape, self.plan.seed)
         return Bound(
-            call=partial(self.model, **inputs),
+            call=partial(self._converted, **inputs),
             end_to_end=self.end_to_end.bind(shape, self._forward),
             worker=self._worker,
         )
@@ -168,18 +175,12 @@ def _keeps_autograd(plan: Plan) -> bool:
     return plan.measurement.profile is Profile.LEGACY_2023
 
 
-def _bounded(facts: Facts) -> Facts:
-    """Return facts of which some have a model's own words in them, as a report takes them."""
-    return {name: one_line(text, FACT_CHARACTERS) for name, text in facts.items()}
-
-
-def _facts(weighted: Weighted, task: Task, source: Source, references: References) -> Facts:
+def _facts(weighted: Weighted, task: Task, source: Source, references: References) -> dict[str, str]:
     model, initialised = weighted.model, weighted.initialised
     return {
         "modelClass": type(model).__name__,
         "task": task.name,
         "parameters": str(sum(parameter.numel() for parameter in model.parameters())),
-        "precision": str(model.dtype).removeprefix("torch."),
         "attention": attention(model),
         "modelCommit": source.commit or "unknown",
         "initialisedTensors": f"{len(initialised)}: {' '.join(initialised)}" if initialised else "0",

@@ -77,9 +77,7 @@ def _tried(read: Read, name: str) -> Inputs:
         raise ProcessorUnusableError(name, "fails on its input", way_out) from error
 
 
-def make_end_to_end(
-    model: Model, task: Task, directory: Path | None, seed: int, *, exclusive: bool = False
-) -> EndToEnd:
+def make_end_to_end(model: Model, task: Task, directory: Path | None, seed: int) -> EndToEnd:
     """Return how a model is measured end to end: with the processor in its directory or, without one, a seeded one.
 
     Raises:
@@ -89,7 +87,7 @@ def make_end_to_end(
         return _unmeasured(f"the model takes {model.main_input_name}")
     images = model.main_input_name == PIXELS
     if directory is None:
-        return _seeded_images(model, task, seed) if images else _seeded_text(model, task, seed, exclusive=exclusive)
+        return _seeded_images(model, task, seed) if images else _seeded_text(model, task, seed)
     if images:
         from inferbench_runner.backends.images import (  # noqa: PLC0415  # brings Pillow, which text doesn't need
             fit_image_processor,
@@ -103,17 +101,16 @@ def make_end_to_end(
     tokenizer = load_tokenizer(directory)
     if tokenizer is None:
         return _unmeasured("the model's directory has no tokenizer.json and no vocabulary")
-    fitted = fit_tokenizer(tokenizer, model, task, seed, exclusive=exclusive)
-    return _measured(task, model, type(tokenizer).__name__, fitted)
+    return _measured(task, model, type(tokenizer).__name__, fit_tokenizer(tokenizer, model, task, seed))
 
 
-def _seeded_text(model: Model, task: Task, seed: int, *, exclusive: bool) -> EndToEnd:
+def _seeded_text(model: Model, task: Task, seed: int) -> EndToEnd:
     from inferbench_runner.backends.wordpiece import SMALLEST, seeded_tokenizer  # noqa: PLC0415  # not needed otherwise
 
     if model.config.vocab_size < SMALLEST:
         return _unmeasured(f"a vocabulary of {model.config.vocab_size} has no room for words")
     tokenizer = seeded_tokenizer(model.config, seed)
-    return _measured(task, model, "seeded WordPiece", fit_tokenizer(tokenizer, model, task, seed, exclusive=exclusive))
+    return _measured(task, model, "seeded WordPiece", fit_tokenizer(tokenizer, model, task, seed))
 
 
 def _seeded_images(model: Model, task: Task, seed: int) -> EndToEnd:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from inferbench_runner.backends.inputs import PIXELS, Inputs, image_size
+from inferbench_runner.backends.inputs import PIXELS, Inputs, image_format
 from inferbench_runner.backends.tasks import Configuration, ImageProcessor, Model
 from inferbench_runner.backends.text import Read, unusable
 from inferbench_runner.contract import Shape
@@ -33,11 +33,11 @@ class PictureProcessor:
     """An image processor and what its model takes."""
 
     processor: ImageProcessor
+    model: Model
+    """Its precision is that of the images: what the processor yields is fp32."""
     channels: int
     height: int
     width: int
-    dtype: Any
-    """The model's own precision: what the processor yields is fp32."""
     seed: int
 
     @property
@@ -51,7 +51,7 @@ class PictureProcessor:
         size = (min(shape.batch_size, DIFFERENT), *PICTURE, self.channels)
         different = draw.integers(256, size=size, dtype=np.uint8)
         pictures = [different[number % DIFFERENT] for number in range(shape.batch_size)]
-        processor, dtype = self.processor, self.dtype
+        processor, dtype = self.processor, self.model.dtype
 
         def read() -> Inputs:
             encoded = processor(images=pictures, return_tensors="pt")
@@ -94,13 +94,12 @@ def seeded_image_processor(configuration: Configuration) -> ImageProcessor | Non
     name = names.get("pil") if isinstance(names, Mapping) else names[0] if names else None
     if name is None:
         return None
-    height, width = image_size(configuration)
-    half = [0.5] * configuration.num_channels
+    channels, height, width = image_format(configuration)
+    half = [0.5] * channels
     sides = {"height": height, "width": width}
     return getattr(transformers, name)(size=sides, crop_size=sides, image_mean=half, image_std=half)
 
 
 def fit_image_processor(processor: ImageProcessor, model: Model, seed: int) -> PictureProcessor:
     """Return the processor with what is known of the model."""
-    height, width = image_size(model.config)
-    return PictureProcessor(processor, model.config.num_channels, height, width, model.dtype, seed)
+    return PictureProcessor(processor, model, *image_format(model.config), seed)

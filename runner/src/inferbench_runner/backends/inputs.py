@@ -22,6 +22,9 @@ TYPES: Final = "token_type_ids"
 SIDE: Final = 224
 """Height and width of images for a model that takes any, as convolutional networks do."""
 
+CHANNELS: Final = 3
+"""Channels where a configuration doesn't count them: red, green and blue."""
+
 Inputs: TypeAlias = dict[str, torch.Tensor]
 """Tensors by the name of the parameter that takes them."""
 
@@ -78,10 +81,13 @@ def maximum_length(model: Model) -> int | None:
     return getattr(model.config, "max_position_embeddings", None)
 
 
-def image_size(configuration: Configuration) -> tuple[int, int]:
-    """Return height and width of the images that a model takes."""
-    side = getattr(configuration, "image_size", SIDE)
-    return (side, side) if isinstance(side, int) else tuple(side)
+def image_format(configuration: Configuration) -> tuple[int, int, int]:
+    """Return channels, height and width of the images that a model takes."""
+    # A model for text and images keeps what it says about images apart.
+    vision = getattr(configuration, "vision_config", configuration)
+    side = getattr(vision, "image_size", SIDE)
+    height, width = (side, side) if isinstance(side, int) else side
+    return getattr(vision, "num_channels", CHANNELS), height, width
 
 
 def _tokens(model: Model, shape: Shape, generator: torch.Generator) -> Inputs:
@@ -114,6 +120,5 @@ def _token_ids(model: Model, size: tuple[int, int], generator: torch.Generator) 
 
 
 def _pixels(model: Model, batch: int, generator: torch.Generator) -> torch.Tensor:
-    height, width = image_size(model.config)
-    pixels = torch.randn((batch, model.config.num_channels, height, width), generator=generator)
+    pixels = torch.randn((batch, *image_format(model.config)), generator=generator)
     return pixels.to(model.dtype)

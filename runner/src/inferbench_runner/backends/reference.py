@@ -1,15 +1,15 @@
 """What a right output is: that of the same model on the CPU in fp32, with eager attention, on the same inputs.
 
 The full-precision weights are gone once a model was converted or moved to a device, so the references of all shapes
-are computed before that, at load.
+are computed before that, shape by shape: one that is too large for the host's memory then fails by itself.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import torch
@@ -58,26 +58,57 @@ class Probe:
     """Tokens at the start of each row that are no padding; None for images."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class References:
-    """The right outputs for a plan's shapes, or why there is none for one of them."""
+    """The right outputs of a model, which is on the CPU in fp32 for as long as any are added."""
 
-    outputs: Mapping[Shape, tuple[torch.Tensor, ...] | RunnerError]
-    scale: Scale
-    attention: str
-    """How attention was computed: eager, unless the architecture knows no such choice."""
+    model: Model
+    task: Task
+    seed: int
+    _outputs: dict[Shape, tuple[torch.Tensor, ...]] = field(default_factory=dict)
+    _scale: Scale | None = None
 
     @property
     def description(self) -> str:
         """What the measured outputs are compared with."""
-        return f"the same model on the CPU in fp32 with {self.attention} attention, on the same inputs"
+        with eager_attention(self.model) as used:
+            return f"the same model on the CPU in fp32 with {used} attention, on the same inputs"
+
+    def add(self, shape: Shape) -> None:
+        """Compute the right rows for each of the shape's probes.
+
+        Raises:
+            RunnerError: The model has no output for this shape, or needs more memory for it than there is.
+        """
+        model, seed = self.model, self.seed
+        with eager_attention(model), torch.inference_mode():
+            try:
+                self._outputs[shape] = tuple(
+                    _computed(model, self.task, shape, probe) for probe in probes(model, shape, seed)
+                )
+            except Exception as error:  # noqa: BLE001  # whatever it is, it concerns this one shape
+                _release(error)
+                raise _typed(error, model, shape) from None
+
+    def complete(self) -> None:
+        """Find how large the outputs are in general; none can be added any more."""
+        found = [rows for each in self._outputs.values() for rows in each]
+        if found and found[0].shape[1] < FEW_LABELS:
+            with eager_attention(self.model), torch.inference_mode():
+                found += _more(self.model, self.task, self.seed)
+        self._scale = Scale.of(found)
+
+    @property
+    def scale(self) -> Scale:
+        """How large the model's outputs are in general."""
+        if self._scale is None:
+            msg = "the scale is asked for before the references are complete"
+            raise RuntimeError(msg)
+        return self._scale
 
     def of(self, shape: Shape) -> tuple[torch.Tensor, ...]:
-        """Return the right rows for each of the shape's probes, or raise what their computation ended with."""
-        found = self.outputs[shape]
-        if isinstance(found, RunnerError):
-            raise found
-        return found
+        """Return the right rows for each of the shape's probes."""
+        return self._outputs[shape]
 
 
 def probes(model: Model, shape: Shape, seed: int) -> tuple[Probe, ...]:
@@ -107,22 +138,6 @@ def rows_of(output: Model, task: Task, batch: int, attended: int | None) -> torc
             head = head[:, torch.linspace(0, head.shape[1] - 1, kept).long()]
     rows = head.flatten(0, 1) if head.ndim == 3 else head.flatten(1)  # noqa: PLR2004
     return rows.detach().to("cpu", torch.float32)
-
-
-def compute_references(model: Model, task: Task, shapes: Iterable[Shape], seed: int) -> References:
-    """Compute the right output for every shape that has one; the model is on the CPU in fp32."""
-    outputs: dict[Shape, tuple[torch.Tensor, ...] | RunnerError] = {}
-    with eager_attention(model) as used, torch.inference_mode():
-        for shape in shapes:
-            try:
-                outputs[shape] = tuple(_computed(model, task, shape, probe) for probe in probes(model, shape, seed))
-            except Exception as error:  # noqa: BLE001  # whatever it is, it concerns this one shape
-                _release(error)
-                outputs[shape] = _typed(error, model, shape)
-        found = [rows for each in outputs.values() if not isinstance(each, RunnerError) for rows in each]
-        if found and found[0].shape[1] < FEW_LABELS:
-            found += _more(model, task, seed)
-    return References(outputs, Scale.of(found), used)
 
 
 @contextmanager

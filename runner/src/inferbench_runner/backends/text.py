@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,8 +43,6 @@ class TextProcessor:
     rows: int
     """Rows of the model's embedding: one more than the largest number that a token may have."""
     seed: int
-    exclusive: bool = False
-    """Whether each shape gets a tokenizer of its own: with several threads, one must not set the length of another."""
 
     @property
     def size(self) -> str:
@@ -60,8 +57,7 @@ class TextProcessor:
         if room < (2 if pair else 1):
             return None
         texts = self._texts(shape.batch_size, room, pair=pair)
-        tokenizer = deepcopy(self.tokenizer) if self.exclusive else self.tokenizer
-        accepted = self.accepted
+        tokenizer, accepted = self.tokenizer, self.accepted
 
         def read() -> Inputs:
             encoded = tokenizer(*texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
@@ -130,7 +126,7 @@ def load_tokenizer(directory: Path) -> Tokenizer | None:
         raise unusable(directory, (*VOCABULARIES, *SETTINGS), "tokenizer", error) from error
 
 
-def fit_tokenizer(tokenizer: Tokenizer, model: Model, task: Task, seed: int, *, exclusive: bool) -> TextProcessor:
+def fit_tokenizer(tokenizer: Tokenizer, model: Model, task: Task, seed: int) -> TextProcessor:
     """Return the tokenizer with what is known of the model, or raise `ProcessorUnusableError` for one of another."""
     rows = _embedding_rows(model)
     largest = max(tokenizer.get_vocab().values(), default=0)
@@ -148,7 +144,7 @@ def fit_tokenizer(tokenizer: Tokenizer, model: Model, task: Task, seed: int, *, 
         if getattr(tokenizer, name, None) is None:
             problem = f"has no {name}, which {'padding' if name == 'pad_token' else task.name} needs"
             raise ProcessorUnusableError(SETTINGS[0], problem, f"name one of the vocabulary's tokens as {name}")
-    return TextProcessor(tokenizer, task, accepted_names(model), rows, seed, exclusive)
+    return TextProcessor(tokenizer, task, accepted_names(model), rows, seed)
 
 
 def unusable(directory: Path, names: Iterable[str], kind: str, error: Exception) -> ProcessorUnusableError:

@@ -1,48 +1,200 @@
-"""The runner's percentiles over those of a loop written by hand, in fresh processes that take turns."""
+"""The runner's percentiles over those of a loop written by hand, which makes its calls between the runner's rounds.
+
+A machine that others use as well changes by a tenth within a minute, which is ten times what is asked about. So both
+are there at the same time: next to each round that the runner's supervisor asks of a measuring process, the loop, in a
+process of its own, makes as many calls of the same length, in turn before it and after it.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
+from dataclasses import dataclass, field
+from statistics import median, quantiles
 from typing import Final
 
-from cluster.bench.figures import Figure, significant
-from cluster.bench.method.pairs import in_turns, ratio
+from cluster.bench.figures import Figure, percentile, significant
+from cluster.bench.method.pairs import ratio
 from cluster.bench.method.settings import Settings
-from cluster.bench.method.tools import Leg, Pace, Place, Work, by_hand, ours
-from cluster.bench.running import TooFewProcessorsError, processors
+from cluster.bench.method.tools import MODEL_TASK, SCRIPTS, Place, ToolFailedError
+from cluster.bench.running import Ended, TooFewProcessorsError, processors
+from inferbench_runner.child import Child, Servant
+from inferbench_runner.contract import (
+    AcceleratorKind,
+    Device,
+    FullReport,
+    Measurement,
+    ModelRef,
+    Phase,
+    Plan,
+    Shape,
+)
+from inferbench_runner.outlet import Outlet
+from inferbench_runner.run import Run
+from inferbench_runner.summary import Round
+from inferbench_runner.worker import Command, Measure, OpenBackend, Reply
 
 _AIM: Final = (0.99, 1.01)
+_HOUR: Final = 3600
+_NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A round of the runner and the loop's calls next to it."""
+
+    process: int
+    length: int
+    mine: Sequence[int]
+    """Latencies in nanoseconds."""
+    hand: Sequence[int]
 
 
 def loop(where: Place, settings: Settings) -> Iterator[Figure]:
-    """Compare them at each length with each number of threads."""
+    """Compare them at all lengths, which the runner measures together, with each number of threads."""
     for threads in settings.loop_threads:
-        for length, samples in settings.loop_samples.items():
-            yield from _compare(where, Work(length, samples, threads), settings.loop_pairs)
+        try:
+            with processors(threads):
+                turns = take_turns(where, settings, threads)
+        except TooFewProcessorsError as error:
+            name = f"runner's p50 and p95 over a hand-written loop's, {threads} threads"
+            yield Figure(name, None, "x", detail=f"not measured: {error}")
+            continue
+        for length in settings.loop_lengths:
+            yield from figures([turn for turn in turns if turn.length == length], threads)
 
 
-def _compare(where: Place, work: Work, pairs: int) -> Iterator[Figure]:
-    title = f"over a hand-written loop's, length {work.length}, {work.threads} thread{'s' if work.threads > 1 else ''}"
-    pace = Pace()
-    try:
-        with processors(work.threads):
-            hand, mine = in_turns(
-                [lambda: pace.of(by_hand(where, work)), lambda: ours(where, work, pace.ms)],
-                pairs,
-            )
-    except TooFewProcessorsError as error:
-        yield Figure(f"runner's p50 and p95 {title}", None, "x", detail=f"not measured: {error}")
-        return
-    yield _figure(f"runner's p50 {title}", mine, hand, lambda leg: leg.p50_ms)
-    yield _figure(f"runner's p95 {title}", mine, hand, lambda leg: leg.p95_ms)
-
-
-def _figure(name: str, mine: Sequence[Leg], hand: Sequence[Leg], of: Callable[[Leg], float]) -> Figure:
-    first, second = ([of(leg) for leg in legs] for legs in (mine, hand))
-    found = ratio(zip(first, second, strict=True))
-    detail = (
-        f"{found}; medians {significant(median(first))} and {significant(median(second))} ms, "
-        f"{median(leg.samples for leg in mine):.0f} and {median(leg.samples for leg in hand):.0f} samples a process"
+def take_turns(where: Place, settings: Settings, threads: int) -> list[Turn]:
+    """Run the runner's own supervisor with its own measuring processes, and the loop beside each of them."""
+    turns: list[Turn] = []
+    plan = Plan(
+        model=ModelRef(id=str(where.model), task=MODEL_TASK),
+        device=Device(kind=AcceleratorKind.CPU),
+        shapes=tuple(
+            Shape(cell=f"{number:010x}", sequence_length=length) for number, length in enumerate(settings.loop_lengths)
+        ),
+        measurement=Measurement(
+            min_samples=settings.loop_samples,
+            min_seconds=0,
+            max_seconds=_HOUR,
+            target_half_width_percent=100,
+            processes=settings.loop_processes,
+        ),
     )
-    return Figure(name, found.middle, "x", _AIM[1], detail, floor=_AIM[0], digits=4)
+
+    def start(plan: Plan, open_backend: OpenBackend) -> Servant:
+        return Rivals(plan, Child(plan, open_backend), Hand(where, threads), turns)
+
+    run = Run(plan, _Quiet(where.folder / "turns", may_create=True, say=lambda _: None), start=start)
+    run.carry_out()
+    return turns
+
+
+def figures(turns: Sequence[Turn], threads: int) -> Iterator[Figure]:
+    """Yield both ratios of one length: of the medians round by round, of the p95 process by process."""
+    title = f"over a hand-written loop's, length {turns[0].length}, {threads} thread{'s' if threads > 1 else ''}"
+    rounds = [median(turn.mine) / median(turn.hand) for turn in turns]
+    low, middle, high = quantiles(rounds, n=4)
+    detail = f"middle half of {len(rounds)} pairs of rounds {low:.3f} to {high:.3f}; {_medians(turns, 50)}"
+    yield _figure(f"runner's p50 {title}", middle, detail)
+    processes = [[turn for turn in turns if turn.process == number] for number in {turn.process for turn in turns}]
+    found = ratio((_of(each, 95, _mine), _of(each, 95, _hand)) for each in processes)
+    detail = f"{found}; {_medians(turns, 95)}"
+    yield _figure(f"runner's p95 {title}", found.middle, detail)
+
+
+def _medians(turns: Sequence[Turn], percent: int) -> str:
+    mine, hand = (_of(turns, percent, side) / _NS_PER_MS for side in (_mine, _hand))
+    count = sum(len(turn.mine) for turn in turns)
+    return f"p{percent} {significant(mine, 4)} and {significant(hand, 4)} ms over all {count} samples of each"
+
+
+def _of(turns: Sequence[Turn], percent: int, side: Callable[[Turn], Sequence[int]]) -> float:
+    return percentile(sorted(latency for turn in turns for latency in side(turn)), percent)
+
+
+def _mine(turn: Turn) -> Sequence[int]:
+    return turn.mine
+
+
+def _hand(turn: Turn) -> Sequence[int]:
+    return turn.hand
+
+
+def _figure(name: str, value: float, detail: str) -> Figure:
+    return Figure(name, value, "x", _AIM[1], detail, floor=_AIM[0], digits=4)
+
+
+class _Quiet(Outlet):
+    """Keeps the report's line out of the bench's own output."""
+
+    def deliver(self, report: FullReport) -> None:
+        """Leave it."""
+
+
+class Hand:
+    """The loop written by hand, waiting for its turns."""
+
+    def __init__(self, where: Place, threads: int) -> None:
+        """Start it; it ends when its input does, so with us in any case."""
+        self._log = where.folder / "hand.log"
+        command = [sys.executable, str(SCRIPTS / "hand_turns.py"), str(where.model), str(threads)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=where.folder, text=True
+            )
+
+    def turn(self, length: int, calls: int) -> list[int]:
+        """Return the latencies of so many calls."""
+        process = self._process
+        if process.stdin is None or process.stdout is None:
+            msg = "the loop was started without pipes"
+            raise RuntimeError(msg)
+        try:
+            process.stdin.write(f"{length} {calls}\n")
+            process.stdin.flush()
+            latencies: list[int] = json.loads(process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError) as error:
+            name, words = "the loop written by hand", self._log.read_text(encoding="utf-8", errors="replace")
+            raise ToolFailedError(name, Ended(process.wait(), 0, words)) from error
+        return latencies
+
+    def close(self) -> None:
+        """Let it end."""
+        self._process.communicate()
+
+
+@dataclass
+class Rivals:
+    """A measuring process and the loop beside it, which take turns."""
+
+    plan: Plan
+    child: Servant
+    hand: Hand
+    turns: list[Turn] = field(default_factory=list)
+    _number: int = 0
+
+    def ask(self, command: Command, seconds: float, on_phase: Callable[[Phase], object]) -> Reply:
+        """Let the process do what it is told; next to a round the loop makes as many calls."""
+        if not isinstance(command, Measure):
+            return self.child.ask(command, seconds, on_phase)
+        length, calls = self.plan.shapes[command.index].sequence_length or 0, command.quota.calls
+        self._number += 1
+        before = self.hand.turn(length, calls) if self._number % 2 else None
+        reply = self.child.ask(command, seconds, on_phase)
+        after = before or self.hand.turn(length, calls)
+        if isinstance(reply.value, Round):
+            self.turns.append(Turn(command.process, length, list(reply.value.series.calls), after))
+        return reply
+
+    def close(self) -> None:
+        """Let both go."""
+        self.hand.close()
+        self.child.close()
+
+    def kill(self) -> None:
+        """End both."""
+        self.hand.close()
+        self.child.kill()

@@ -48,12 +48,11 @@ class Settings(BaseModel):
     rows: tuple[Row, ...] = tuple(Row)
     layers: Count = 12
     """Layers of bert-base: fewer of them make a trial short. The study's models stay as they are."""
-    # The runner spreads them over 20 rounds, and the first call after a pause is slower than the others: with few calls
-    # in a round, short ones would be compared with pauses.
-    loop_samples: dict[int, Count] = {8: 200, 128: 30, 512: 15}
-    """Samples of a process by length."""
+    loop_lengths: tuple[Count, ...] = (8, 128, 512)
+    loop_samples: Count = 120
+    """Of each length, over all processes: two calls in each of sixty rounds."""
+    loop_processes: Count = 3
     loop_threads: tuple[Count, ...] = (1, 2)
-    loop_pairs: Count = 2
     costs_length: Count = 128
     costs_samples: Count = 60
     peer_threads: Count = 2

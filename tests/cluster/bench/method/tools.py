@@ -19,7 +19,8 @@ from inferbench_runner.catalogue import known_configuration
 from inferbench_runner.contract import AcceleratorKind, Device, Measurement, ModelRef, Plan, Shape
 
 MODEL: Final = "google-bert/bert-base-uncased"
-_SCRIPTS: Final = Path(__file__).with_name("scripts")
+MODEL_TASK: Final = "text-classification"
+SCRIPTS: Final = Path(__file__).with_name("scripts")
 _CELL: Final = "0000000000"
 _SLACK: Final = 1.05
 """Time over what the samples take at the pace of the loop, so that there are hardly fewer of them."""
@@ -86,7 +87,7 @@ def save_model(where: Place, layers: int) -> None:
     if where.model.exists():
         return
     configuration = known_configuration(MODEL) | {"num_hidden_layers": layers}
-    script = _SCRIPTS / "save_model.py"
+    script = SCRIPTS / "save_model.py"
     ended = run([sys.executable, str(script), str(where.model), json.dumps(configuration)], where.folder)
     if ended.code:
         shutil.rmtree(where.model, ignore_errors=True)
@@ -99,7 +100,7 @@ def ours(where: Place, work: Work, pace_ms: float, watch: Watch | None = None) -
     It can't be told to take so many and no more: it goes on until its p95 has an interval, or its time is up.
     """
     plan = Plan(
-        model=ModelRef(id=str(where.model), task="text-classification"),
+        model=ModelRef(id=str(where.model), task=MODEL_TASK),
         device=Device(kind=AcceleratorKind.CPU),
         shapes=(Shape(cell=_CELL, sequence_length=work.length),),
         measurement=Measurement(
@@ -120,14 +121,14 @@ def ours(where: Place, work: Work, pace_ms: float, watch: Watch | None = None) -
 def by_hand(where: Place, work: Work, *, python: str = sys.executable, watch: Watch | None = None) -> Leg:
     """Run the loop written by hand, in our environment or in another one."""
     numbers = (str(number) for number in (work.length, work.samples, work.threads))
-    command = [python, str(_SCRIPTS / "hand_loop.py"), str(where.model), *numbers]
+    command = [python, str(SCRIPTS / "hand_loop.py"), str(where.model), *numbers]
     ended = run(command, where.folder, environment=_environment(work), watch=watch)
     return _told("the loop written by hand", ended)
 
 
 def optimum(where: Place, work: Work, python: str) -> Leg:
     """Run optimum-benchmark with its default launcher, in its own environment."""
-    command = [python, str(_SCRIPTS / "with_optimum.py"), str(where.model), str(work.length), str(work.samples)]
+    command = [python, str(SCRIPTS / "with_optimum.py"), str(where.model), str(work.length), str(work.samples)]
     return _told("optimum-benchmark", run(command, where.folder, environment=_environment(work)))
 
 
@@ -142,7 +143,7 @@ def pyperf(where: Place, work: Work, packages: Path) -> Leg:
         "warmups": 10,
         "output": results,
     }
-    command = [sys.executable, str(_SCRIPTS / "with_pyperf.py")]
+    command = [sys.executable, str(SCRIPTS / "with_pyperf.py")]
     command += [f"--{option}={value}" for option, value in options.items()]
     command += [str(where.model), str(work.length), str(work.threads)]
     ended = run(command, where.folder, environment=_environment(work) | {"PYTHONPATH": str(packages)})
