@@ -109,6 +109,22 @@ def test_a_crash_while_cells_are_tried_again_changes_nothing_in_the_end(fault: F
     assert set(world.cluster.measured.values()) == {1}
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("retries", [0, 1, 2])
+def test_cells_that_no_runner_survives_take_no_other_along(number: int, retries: int) -> None:
+    """Each is tried by itself after its first death, as often as it may be; all others are measured nevertheless."""
+    cells = expand(BenchmarkSpec.model_validate(_spec()))
+    deadly = frozenset(cell.hash for cell in cells[:number])
+    world = play(Script(_spec(retries=retries), deadly=deadly))
+    assert world.states == {cell.hash: "failed" if cell.hash in deadly else "succeeded" for cell in cells}
+    assert set(world.cluster.measured.values()) == {1}
+    given = [job["metadata"]["annotations"]["inferbench.dev/cells"].split(",") for job in world.jobs]
+    for cell in deadly:
+        assert sum(each == [cell] for each in given) >= retries
+    entries = {entry["cell"]: entry for entry in world.status["results"]}
+    assert {entries[cell]["reason"] for cell in deadly} == {"OutOfMemory"}
+
+
 class People(Enum):
     """What people and other controllers do."""
 

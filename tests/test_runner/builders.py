@@ -16,7 +16,7 @@ from inferbench_runner import run as run_module
 from inferbench_runner.backends.base import Bound, Call, Facts, Source
 from inferbench_runner.caveats import Circumstances
 from inferbench_runner.child import ChildDiedError
-from inferbench_runner.contract import Correctness, Measurement, ModelRef, Phase, Plan, Shape
+from inferbench_runner.contract import Compilation, Correctness, Measurement, ModelRef, Phase, Plan, Shape
 from inferbench_runner.errors import PhaseFailedError, RunnerError
 from inferbench_runner.interval import Percentile
 from inferbench_runner.measure import Series, Warmup
@@ -28,6 +28,8 @@ from inferbench_runner.summary import Distribution, Figures, Round
 from inferbench_runner.worker import (
     Bind,
     Command,
+    Compile,
+    Compiled,
     Failure,
     Measure,
     OpenBackend,
@@ -142,6 +144,7 @@ class FakeBackend:
     on_fetch: Callable[[], None] = lambda: None
     on_load: Callable[[], None] = lambda: None
     on_refer: Callable[[Shape], None] = lambda _: None
+    on_compile: Callable[[Shape], Compilation | None] = lambda _: None
     on_verify: Callable[[Shape], None] = lambda _: None
     on_bound: Callable[[Shape], None] = lambda _: None
     on_call: Callable[[Shape], object] = lambda _: None
@@ -153,7 +156,7 @@ class FakeBackend:
     held: list[Shape] = field(default_factory=list)
     """Shapes whose inputs are bound now."""
     log: list[tuple[str, Shape | None]] = field(default_factory=list)
-    """Each step with its shape: open, fetch, load, refer, verify, bound, call, end_to_end, let go, or an error's name."""
+    """Steps with their shapes: open, fetch, load, refer, compile, verify, bound, call, end_to_end, let go, an error."""
 
     def open(self, _plan: Plan, _host: Host) -> FakeBackend:
         """Stand in for `open_backend`."""
@@ -177,6 +180,11 @@ class FakeBackend:
         """Compute nothing."""
         self.log.append(("refer", shape))
         self.on_refer(shape)
+
+    def compile(self, shape: Shape) -> Compilation | None:
+        """Make nothing unless the test says otherwise."""
+        self.log.append(("compile", shape))
+        return self.on_compile(shape)
 
     def verify(self, shape: Shape) -> Correctness:
         """Accept the shape unless the test says otherwise."""
@@ -225,7 +233,14 @@ def fails(error: BaseException) -> Callable[..., None]:
     return step
 
 
-LAST_WORDS = {Prepare: Phase.LOAD, Refer: Phase.VERIFY, Bind: Phase.VERIFY, Warm: Phase.WARMUP, Measure: Phase.MEASURE}
+LAST_WORDS = {
+    Prepare: Phase.LOAD,
+    Refer: Phase.VERIFY,
+    Compile: Phase.COMPILE,
+    Bind: Phase.VERIFY,
+    Warm: Phase.WARMUP,
+    Measure: Phase.MEASURE,
+}
 """The phase that a process enters last when it carries a command out; none for letting a shape go."""
 
 
@@ -383,6 +398,8 @@ class ScriptedServant:
                 return Warmup(calls=10, elapsed_ns=100 * MS, first_ns=20 * MS, settled=True)
             case Measure():
                 return self._round(command)
+            case Compile():
+                return Compiled(None)
             case Refer() | Release():
                 return None
 
@@ -461,6 +478,7 @@ SPOTLESS = Figures(
     first_ns=20 * MS,
     measured_ns=10_000 * MS,
     counters=Counters(),
+    usage=None,
     histogram="",
 )
 """Figures that nothing can be said against."""

@@ -25,6 +25,7 @@ from inferbench_runner.contract import (
 from inferbench_runner.interval import Percentile
 from inferbench_runner.noise import Counters
 from inferbench_runner.summary import Distribution
+from inferbench_runner.usage import Usage
 from test_runner.builders import MS, SPOTLESS, Latencies, Stage, circumstances, distribution, plan, scripted_run, steady
 
 SECOND = 1000 * MS
@@ -70,9 +71,15 @@ def test_spotless_figures_leave_no_doubt() -> None:
     [
         pytest.param(
             Caveat.TOO_FEW_SAMPLES,
-            seen(call=distribution(count=130)),
-            seen(call=distribution(count=129)),
+            Case({"call": distribution(count=130)}, {"measurement": Measurement(min_samples=130)}),
+            Case({"call": distribution(count=129)}, {"measurement": Measurement(min_samples=129)}),
             id="a p95 needs 130 samples",
+        ),
+        pytest.param(
+            Caveat.TOO_FEW_SAMPLES,
+            seen(call=distribution(count=1000)),
+            seen(call=distribution(count=999)),
+            id="as many as were asked for are needed as well",
         ),
         pytest.param(
             Caveat.TARGET_MISSED,
@@ -205,6 +212,24 @@ def test_what_the_kernel_does_not_tell_is_no_doubt() -> None:
     assert seen(counters=Counters(1, 1, None, None, None, None, None)).judged() == (Verdict.VALID, ())
 
 
+def test_host_and_device_give_each_doubt_once() -> None:
+    """Where both are slowed down, or both are shared, the device's words count."""
+    both = seen(
+        counters=replace(QUIET, throttled_ns=50 * SECOND, own_ns=50 * SECOND),
+        usage=Usage(throttled=frozenset({"HwThermalSlowdown"}), neighbours=1),
+    )
+    _, found = both.judged()
+    assert [doubt.caveat for doubt in found] == [Caveat.THROTTLING, Caveat.NEIGHBOURS]
+    assert "HwThermalSlowdown" in found[0].message
+    assert "other processes: 1" in found[1].message
+
+
+def test_a_device_that_has_nothing_to_tell_leaves_no_doubt() -> None:
+    """Energy and clocks are figures, and no reason to doubt."""
+    quiet = seen(usage=Usage(energy_millijoules=5, lowest_megahertz=1, highest_megahertz=2, neighbours=0))
+    assert quiet.judged() == (Verdict.VALID, ())
+
+
 EVERYTHING: dict[Caveat, Case] = {
     Caveat.TOO_FEW_SAMPLES: seen(call=distribution(count=129)),
     Caveat.TARGET_MISSED: seen(call=distribution(half_width=0.5)),
@@ -222,6 +247,7 @@ EVERYTHING: dict[Caveat, Case] = {
     Caveat.NOT_INTERLEAVED: under(interleaved=False),
     Caveat.RATE_MISSED: Case({"achieved": 0.5}, {"measurement": OPEN}),
     Caveat.CONCURRENCY_MISSED: seen(in_flight=0.5),
+    Caveat.RECOMPILED: seen(usage=Usage(recompilations=1)),
     Caveat.LEGACY_METHOD: under(measurement=Measurement.model_validate({"profile": "Legacy2023"})),
 }
 """A case of each caveat."""

@@ -41,7 +41,7 @@ REASONS = {
     "memory": FailureReason.OUT_OF_MEMORY,
     "hang": FailureReason.PROCESS_HUNG,
 }
-PHASES = (Phase.PROBE, Phase.FETCH, Phase.LOAD, Phase.VERIFY, Phase.WARMUP, Phase.MEASURE)
+PHASES = (Phase.PROBE, Phase.FETCH, Phase.LOAD, Phase.COMPILE, Phase.VERIFY, Phase.WARMUP, Phase.MEASURE)
 OF_A_SHAPE = PHASES[3:]
 
 IMPATIENT = Patience(prepare=6, bind=3, warmup=0, grace=3)
@@ -57,6 +57,7 @@ def plan_that_dies(tmp_path: Path, how: str, phase: Phase, process: int, process
         {
             "model": {"id": str(marks), "revision": f"{how} {phase} {ON} {process}"},
             "device": {"kind": "CPU"},
+            "compileDeadlineSeconds": IMPATIENT.bind,
             "shapes": [{"cell": f"{length:010x}", "sequenceLength": length} for length in SHAPES],
             "measurement": {
                 "minSamples": 120,

@@ -112,24 +112,24 @@ def test_bfloat16_differs_from_full_precision_by_its_rounding_only() -> None:
 def test_the_seed_decides_weights_and_inputs() -> None:
     """The same seed gives the same model and inputs, another seed others, whatever the number of threads."""
     one, same, other = load_random(seed=1), load_random(seed=1), load_random(seed=2)
-    weights = [loaded.model.bert.encoder.layer[0].intermediate.dense.weight for loaded in (one, same, other)]
+    weights = [loaded.host.model.bert.encoder.layer[0].intermediate.dense.weight for loaded in (one, same, other)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
     assert weights[0].std().item() == pytest.approx(0.02, rel=0.1)
-    tokens = [make_inputs(one.model, shape(64), seed)["input_ids"] for seed in (1, 1, 2)]
+    tokens = [make_inputs(one.host.model, shape(64), seed)["input_ids"] for seed in (1, 1, 2)]
     assert torch.equal(tokens[0], tokens[1])
     assert not torch.equal(tokens[0], tokens[2])
 
 
 def test_tied_weights_stay_tied() -> None:
     """The decoder of a masked language model shares its matrix with the embeddings."""
-    model = load_random(model={"task": "fill-mask"}).model
+    model = load_random(model={"task": "fill-mask"}).host.model
     assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
 
 
 def test_inputs_are_bound_by_name_and_hold_no_padding() -> None:
     """A mask of ones and token types of zeros go to their own parameters, and no token is the padding one."""
-    model = load_random(model={"config": SMALL | {"vocab_size": 5, "pad_token_id": 2}}).model
+    model = load_random(model={"config": SMALL | {"vocab_size": 5, "pad_token_id": 2}}).host.model
     inputs = make_inputs(model, shape(400), 0)
     assert list(inputs) == ["input_ids", "attention_mask", "token_type_ids"]
     assert set(inputs["input_ids"].flatten().tolist()) == {0, 1, 3, 4}
@@ -139,8 +139,8 @@ def test_inputs_are_bound_by_name_and_hold_no_padding() -> None:
 
 def test_positions_before_the_padding_one_are_not_counted() -> None:
     """RoBERTa has 514 rows of positions and takes 512 tokens; BERT has and takes 512."""
-    assert maximum_length(load_random(model={"id": "roberta-base"}).model) == 512
-    assert maximum_length(load_random().model) == 512
+    assert maximum_length(load_random(model={"id": "roberta-base"}).host.model) == 512
+    assert maximum_length(load_random().host.model) == 512
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_directory_gives_the_configuration_for_random_weights(tmp_path: Path) 
     """A config.json on a mounted volume is enough; overrides go on top of it."""
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **TINY_BERT, "vocab_size": 77}))
     loaded = load_random(model={"id": str(tmp_path), "config": {"num_labels": 5}})
-    assert (loaded.model.config.vocab_size, loaded.model.config.num_labels) == (77, 5)
+    assert (loaded.host.model.config.vocab_size, loaded.host.model.config.num_labels) == (77, 5)
     loaded.verify(only_shape(loaded))
 
 
@@ -217,7 +217,7 @@ def test_a_head_that_the_files_lack_is_named() -> None:
     """A missing head is initialised by the seed, and the report says which tensors that concerns."""
     one, same = (load_directory(MINILM, "text-classification", seed=3) for _ in range(2))
     assert one.facts["initialisedTensors"] == "2: classifier.bias classifier.weight"
-    assert torch.equal(one.model.classifier.weight, same.model.classifier.weight)
+    assert torch.equal(one.host.model.classifier.weight, same.host.model.classifier.weight)
 
 
 @pytest.mark.parametrize(
@@ -381,14 +381,14 @@ def test_what_was_verified_is_what_is_timed() -> None:
     """The call that a shape is measured with is the object whose output was compared."""
     loaded = load_random()
     called: list[object] = []
-    forward = loaded.model.forward
+    forward = loaded.host.model.forward
 
     @wraps(forward)
     def watched(**inputs: Any) -> Any:  # noqa: ANN401  # passed through
         called.append(inputs["input_ids"])
         return forward(**inputs)
 
-    loaded.model.forward = watched
+    loaded.host.model.forward = watched
     loaded.verify(only_shape(loaded))
     with loaded.bound(only_shape(loaded)) as bound:
         bound.call()

@@ -143,7 +143,7 @@ def test_texts_have_about_as_many_tokens_as_the_shape() -> None:
     loaded = load_directory(MINILM, "feature-extraction")
     assert loaded.facts["processor"].startswith("BertTokenizer")
     assert loaded.facts["processorSize"] == "30522 tokens"
-    processor = loaded.end_to_end.processor
+    processor = loaded.host.end_to_end.processor
     assert isinstance(processor, TextProcessor)
     for length in (8, 64, 512):
         shape = Shape(cell=cell(0), sequence_length=length, batch_size=3)
@@ -239,7 +239,7 @@ def test_a_masked_word_is_filled_with_the_likeliest_one(recorders: list[Recorder
         place = tokens["input_ids"].index(recorders[0].mask_token_id)
         assert tokens["input_ids"].count(recorders[0].mask_token_id) == 1
         with torch.no_grad():
-            logits = loaded.model(**{name: torch.tensor([row]) for name, row in tokens.items()}).logits[0, place]
+            logits = loaded.host.model(**{name: torch.tensor([row]) for name, row in tokens.items()}).logits[0, place]
         assert word == vocabulary[int(logits.argmax())]
 
 
@@ -253,7 +253,7 @@ def test_an_answer_is_the_text_between_the_likeliest_ends(recorders: list[Record
         tokens = recorders[0]([question], [context], return_tensors="pt")
         assert set(tokens["token_type_ids"][0].tolist()) == {0, 1}
         with torch.no_grad():
-            output = loaded.model(**tokens)
+            output = loaded.host.model(**tokens)
         start, end = int(output.start_logits.argmax()), int(output.end_logits.argmax())
         pieces = recorders[0].convert_ids_to_tokens(tokens["input_ids"][0][start : end + 1].tolist())
         expected.append(" ".join(piece for piece in pieces if not piece.startswith("[")).replace(" ##", ""))
@@ -267,7 +267,7 @@ def test_each_attended_token_gets_a_label() -> None:
     loaded = load_random(model={"task": "token-classification", "config": config}, shapes=((8, 2),))
     read = _read(loaded)
     with torch.no_grad():
-        expected = loaded.model(**read).logits.numpy().argmax(axis=2)
+        expected = loaded.host.model(**read).logits.numpy().argmax(axis=2)
     assert run_end_to_end(loaded) == [[f"LABEL_{number}" for number in row] for row in expected]
 
 
@@ -304,7 +304,7 @@ def test_a_picture_becomes_the_label_that_arithmetic_by_hand_gives(
         small = np.asarray(Image.fromarray(picture).resize((32, 32), Image.Resampling.BILINEAR), dtype=np.float32)
         pixels = torch.from_numpy((small / 255 - 0.5) / 0.5).permute(2, 0, 1).unsqueeze(0)
         with torch.no_grad():
-            expected.append(f"LABEL_{int(loaded.model(pixel_values=pixels).logits.argmax())}")
+            expected.append(f"LABEL_{int(loaded.host.model(pixel_values=pixels).logits.argmax())}")
     assert labels == expected
     assert loaded.facts["processorSize"] == "32x32 pixels"
 
@@ -324,11 +324,11 @@ def test_a_convolutional_network_takes_the_usual_size(tmp_path: Path) -> None:
     for task, output in (("image-classification", "logits"), ("feature-extraction", "last_hidden_state")):
         loaded = load_random(model={"id": str(tmp_path), "config": {}, "task": task}, shapes=((None, 2),))
         loaded.verify(only_shape(loaded))
-        inputs = make_inputs(loaded.model, only_shape(loaded), 0)
+        inputs = make_inputs(loaded.host.model, only_shape(loaded), 0)
         assert inputs["pixel_values"].shape == (2, 3, 224, 224)
-        found: Any = make_decide(TASKS[task], loaded.model)(loaded.model(**inputs), inputs)
+        found: Any = make_decide(TASKS[task], loaded.host.model)(loaded.host.model(**inputs), inputs)
         with torch.no_grad():
-            expected = getattr(loaded.model(**inputs), output).numpy()
+            expected = getattr(loaded.host.model(**inputs), output).numpy()
         if output == "logits":
             assert found == [f"LABEL_{number}" for number in expected.argmax(axis=1)]
         else:
@@ -371,7 +371,7 @@ def test_calls_leave_nothing_for_the_garbage_collector() -> None:
 
 def _read(loaded: CPUModel) -> dict[str, torch.Tensor]:
     """Return what the processor makes of the first shape's raw inputs."""
-    assert loaded.end_to_end.processor is not None
-    read = loaded.end_to_end.processor.reader(only_shape(loaded))
+    assert loaded.host.end_to_end.processor is not None
+    read = loaded.host.end_to_end.processor.reader(only_shape(loaded))
     assert read is not None
     return read()

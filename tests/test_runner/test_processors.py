@@ -138,7 +138,7 @@ def test_a_tokenizer_that_fails_is_typed(tmp_path: Path, monkeypatch: pytest.Mon
     """Whatever a tokenizer raises on its input is the tokenizer's failure, with its words."""
     write_bert(tmp_path)
     loaded = load_directory(tmp_path)
-    processor = loaded.end_to_end.processor
+    processor = loaded.host.end_to_end.processor
     assert processor is not None
 
     def fail() -> None:
@@ -181,7 +181,7 @@ def test_running_out_of_memory_is_no_fault_of_the_processor(tmp_path: Path, monk
     """A batch of texts for which there is no memory is told as that."""
     write_bert(tmp_path)
     loaded = load_directory(tmp_path)
-    processor = loaded.end_to_end.processor
+    processor = loaded.host.end_to_end.processor
     assert processor is not None
 
     def exhaust() -> None:

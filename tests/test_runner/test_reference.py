@@ -38,13 +38,13 @@ Rewire = Callable[[dict[str, Any]], dict[str, Any]]
 
 def rewire(loaded: CPUModel, change: Rewire) -> None:
     """Let the model get other inputs than those that it is called with."""
-    forward = loaded.model.forward
+    forward = loaded.host.model.forward
 
     @wraps(forward)
     def changed(**inputs: Any) -> Any:  # noqa: ANN401  # passed through
         return forward(**change(inputs))
 
-    loaded.model.forward = changed
+    loaded.host.model.forward = changed
 
 
 def swap(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def test_broken_weights_are_caught(value: float) -> None:
     """A weight that changed after the reference was computed, to something finite or not, is a mismatch."""
     loaded = load_random()
     with torch.no_grad():
-        loaded.model.classifier.weight[0] = value
+        loaded.host.model.classifier.weight[0] = value
     with pytest.raises(NumericMismatchError):
         loaded.verify(only_shape(loaded))
 
@@ -134,7 +134,7 @@ def test_weights_that_were_broken_before_are_caught_as_well() -> None:
 
 def test_half_of_a_row_is_padding() -> None:
     """The check has padding, both types, and the full-length inputs left as they were; short rows have no room."""
-    model = load_random().model
+    model = load_random().host.model
     shape = only_shape(load_random(shapes=((9, 2),)))
     whole, padded = (probe.inputs for probe in probes(model, shape, 0))
     assert whole["attention_mask"].tolist() == [[1] * 9] * 2
@@ -151,10 +151,10 @@ def test_a_reference_is_the_same_however_it_is_cut(monkeypatch: pytest.MonkeyPat
         loaded = load_random(model={"task": task}, shapes=((8, 5),))
         shape = only_shape(loaded)
         monkeypatch.setattr(reference_module, "CHUNK", 16)
-        pieces = References(loaded.model, TASKS[task], 0)
+        pieces = References(loaded.host.model, TASKS[task], 0)
         pieces.add(shape)
         monkeypatch.undo()
-        for one, other in zip(loaded.references.of(shape), pieces.of(shape), strict=True):
+        for one, other in zip(loaded.host.references.of(shape), pieces.of(shape), strict=True):
             assert torch.allclose(one, other, atol=1e-6)
 
 
@@ -178,13 +178,13 @@ def test_attention_is_eager_for_the_reference_only() -> None:
     usual = loaded.facts["attention"]
 
     def interrupted() -> None:
-        with eager_attention(loaded.model) as used:
-            assert used == loaded.model.config._attn_implementation == "eager"  # noqa: SLF001  # the library's own name
+        with eager_attention(loaded.host.model) as used:
+            assert used == loaded.host.model.config._attn_implementation == "eager"  # noqa: SLF001  # the library's own name
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert loaded.model.config._attn_implementation == usual == "sdpa"  # noqa: SLF001
+    assert loaded.host.model.config._attn_implementation == usual == "sdpa"  # noqa: SLF001
 
 
 def test_a_failed_reference_holds_no_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,14 +246,14 @@ def test_a_model_without_the_tasks_output_fails_its_shapes(monkeypatch: pytest.M
 def test_few_images_are_enough_for_the_scale() -> None:
     """A classifier of images with few labels has a scale from more images than the one that is compared."""
     loaded = load_random(model={"id": "google/vit-base-patch16-224", "config": TINY_VIT}, shapes=((None, 1),))
-    loaded.references.complete()
-    (rows,) = loaded.references.of(only_shape(loaded))
-    assert loaded.references.scale.magnitude >= float(rows.abs().max())
+    loaded.host.references.complete()
+    (rows,) = loaded.host.references.of(only_shape(loaded))
+    assert loaded.host.references.scale.magnitude >= float(rows.abs().max())
 
 
 def test_the_device_that_was_asked_for_must_have_worked() -> None:
     """Weights elsewhere, or a device that stood still during the call, are refused; both on the device pass."""
-    model = load_random(model={"config": TINY_BERT | {"vocab_size": 9}}).model
+    model = load_random(model={"config": TINY_BERT | {"vocab_size": 9}}).host.model
     counter = iter([5, 9])
     output, evidence = watched(lambda: "output", model, lambda: next(counter))
     assert (output, evidence) == ("output", Evidence(frozenset({"cpu"}), 4))

@@ -19,6 +19,7 @@ from inferbench_runner.contract import (
     FailureReason,
     FullReport,
     Phase,
+    Plan,
     Position,
     Shape,
     Verdict,
@@ -35,11 +36,24 @@ from inferbench_runner.errors import (
     ProcessKilledError,
     RunnerError,
 )
-from inferbench_runner.worker import Bind, Command, Failure, Measure, Prepare, Refer, Release, Warm
+from inferbench_runner.worker import (
+    Bind,
+    Command,
+    Compile,
+    Failure,
+    Measure,
+    OpenBackend,
+    Prepare,
+    Refer,
+    Release,
+    Warm,
+)
 from test_runner.builders import (
+    LAST_WORDS,
     MS,
     FakeBackend,
     Fate,
+    InlineServant,
     Latencies,
     Outcome,
     ScriptedServant,
@@ -149,18 +163,18 @@ def test_every_process_measures_every_shape(scripted: Scripted) -> None:
 
 
 def test_a_process_first_makes_all_shapes_ready(scripted: Scripted) -> None:
-    """All references are computed before any shape is verified and warmed up; then come the rounds."""
+    """All references are computed before any shape is compiled, verified and warmed up; then come the rounds."""
     stage = Stage()
     scripted(stage)
     first = [command for process, command in stage.asked if process == 0]
-    head = [(type(command), getattr(command, "index", None)) for command in first[:10]]
+    head = [(type(command), getattr(command, "index", None)) for command in first[:13]]
     references = [(Refer, 0), (Refer, 1), (Refer, 2)]
     assert head == [
         (Prepare, None),
         *references,
-        *((kind, index) for index in range(3) for kind in (Bind, Warm)),
+        *((kind, index) for index in range(3) for kind in (Compile, Bind, Warm)),
     ]
-    assert {type(command) for command in first[10:-3]} == {Measure}
+    assert {type(command) for command in first[13:-3]} == {Measure}
     assert [(type(command), getattr(command, "index", None)) for command in first[-3:]] == [
         (Release, 0),
         (Release, 1),
@@ -279,11 +293,10 @@ def test_an_empty_report_comes_first(tmp_path: Path) -> None:
 def test_the_report_says_what_is_being_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever kills the container, the shape and the phase that it was in are known; in the end there is none."""
     seen = watched(tmp_path, monkeypatch)
-    phases = {Prepare: Phase.LOAD, Refer: Phase.VERIFY, Bind: Phase.VERIFY, Warm: Phase.WARMUP, Measure: Phase.MEASURE}
     for command, report in seen[:-1]:
         index = getattr(command, "index", None)
         on = None if index is None else cell(index)
-        assert report.doing == Position(cell=on, phase=phases[type(command)])
+        assert report.doing == Position(cell=on, phase=LAST_WORDS[type(command)])
     assert seen[-1][1].doing is None
 
 
@@ -424,7 +437,13 @@ def test_an_answer_of_the_wrong_kind_is_a_fault_of_the_runner(tmp_path: Path, mo
 # What dies.
 
 
-STEPS = [(Refer, Phase.VERIFY, 1), (Bind, Phase.VERIFY, 1), (Warm, Phase.WARMUP, 1), (Measure, Phase.MEASURE, 5)]
+STEPS = [
+    (Refer, Phase.VERIFY, 1),
+    (Compile, Phase.COMPILE, 1),
+    (Bind, Phase.VERIFY, 1),
+    (Warm, Phase.WARMUP, 1),
+    (Measure, Phase.MEASURE, 5),
+]
 """Commands, the phase that each is carried out in, and which of its kind for a shape."""
 
 
@@ -467,6 +486,27 @@ def test_a_first_process_that_dies_before_any_shape_fails_them_all(scripted: Scr
     assert len(stage.servants) == 1
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_process_that_cannot_be_started_costs_its_share(scripted: Scripted, first: int) -> None:
+    """The kernel may refuse a new process: all shapes fail if it was the first; what others measured stands."""
+    stage = Stage()
+    start = stage.start
+
+    def refusing(wanted: Plan, opens: OpenBackend) -> InlineServant | ScriptedServant:
+        if len(stage.servants) >= first:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return start(wanted, opens)
+
+    stage.start = refusing  # type: ignore[method-assign]
+    outcome, report = scripted(stage)
+    if first:
+        assert cells(report.measured) == [cell(0), cell(1), cell(2)]
+        assert all(Caveat.FEWER_PROCESSES in caveats(outcome, index) for index in range(3))
+    else:
+        assert failures(report) == [(cell(index), Phase.PROBE, FailureReason.INTERNAL_ERROR) for index in range(3)]
+        assert "temporarily unavailable" in report.failed[0].message
+
+
 def test_a_process_that_dies_without_a_word_has_not_got_beyond_its_start(scripted: Scripted) -> None:
     """An interpreter that can't even begin fails all shapes in the first phase."""
     death = ProcessExitedError(1)
@@ -474,7 +514,7 @@ def test_a_process_that_dies_without_a_word_has_not_got_beyond_its_start(scripte
     assert failures(report) == [(cell(index), Phase.PROBE, death.reason) for index in range(3)]
 
 
-@pytest.mark.parametrize("command", [Refer, Bind, Warm, Measure, Release])
+@pytest.mark.parametrize("command", [Refer, Compile, Bind, Warm, Measure, Release])
 @pytest.mark.parametrize("process", [0, 2])
 def test_a_process_that_is_killed_between_two_commands_costs_one_shape_at_most(
     scripted: Scripted, command: type[Command], process: int

@@ -12,10 +12,12 @@ from typing import Final
 
 from inferbench_runner.contract import MIN_SAMPLES_FOR_P95, Caveat, CellCaveat, LoadMode, Measurement, Profile, Verdict
 from inferbench_runner.summary import Figures
+from inferbench_runner.usage import Usage
 
 EFFECTS: Final = {
     Caveat.RATE_MISSED: Verdict.INVALID,
     Caveat.CONCURRENCY_MISSED: Verdict.INVALID,
+    Caveat.RECOMPILED: Verdict.INVALID,
     Caveat.TOO_FEW_SAMPLES: Verdict.INCONCLUSIVE,
     Caveat.TARGET_MISSED: Verdict.INCONCLUSIVE,
     Caveat.FEWER_PROCESSES: Verdict.INCONCLUSIVE,
@@ -84,13 +86,16 @@ class Circumstances:
 
 def judge(figures: Figures, circumstances: Circumstances) -> tuple[Verdict, tuple[CellCaveat, ...]]:
     """Return the verdict and all caveats, gravest first."""
-    found = [
+    doubts = [
         *_sampling(figures, circumstances),
         *_method(figures, circumstances),
         *_load(figures, circumstances),
         *_shape(figures),
+        *(_device(figures.usage) if figures.usage else ()),
         *_host(figures),
     ]
+    # Of a doubt that host and device both give, the device's words count.
+    found = list({doubt.caveat: doubt for doubt in reversed(doubts)}.values())
     found.sort(key=lambda doubt: ORDER.index(doubt.caveat))
     verdict = min((EFFECTS[doubt.caveat] for doubt in found), key=GRAVITY.index, default=Verdict.VALID)
     return verdict, tuple(found)
@@ -102,13 +107,19 @@ def _doubt(caveat: Caveat, message: str) -> CellCaveat:
 
 def _sampling(figures: Figures, circumstances: Circumstances) -> Iterator[CellCaveat]:
     measurement, p95 = circumstances.measurement, figures.call.p95
+    sound = measurement.profile is Profile.SOUND
     if figures.call.count < MIN_SAMPLES_FOR_P95:
         yield _doubt(
             Caveat.TOO_FEW_SAMPLES,
             f"{figures.call.count} samples, and a p95 needs {MIN_SAMPLES_FOR_P95}; raise measurement.maxSeconds or "
             "minSamples.",
         )
-    sound = measurement.profile is Profile.SOUND
+    elif sound and figures.call.count < measurement.min_samples:
+        yield _doubt(
+            Caveat.TOO_FEW_SAMPLES,
+            f"{figures.call.count} samples within measurement.maxSeconds, and measurement.minSamples asks for "
+            f"{measurement.min_samples}; raise the one or lower the other.",
+        )
     target = measurement.target_half_width_percent
     if sound and not p95.half_width * 100 <= target:
         width = f"± {p95.half_width:.1%}" if isfinite(p95.half_width) else "not known at all"
@@ -198,6 +209,29 @@ def _shape(figures: Figures) -> Iterator[CellCaveat]:
             Caveat.LAUNCH_BOUND,
             f"The device works for {share:.0%} of the call, so the host's own work is what was measured; use CUDA "
             "graphs, compile the model, or raise the batch size.",
+        )
+
+
+def _device(usage: Usage) -> Iterator[CellCaveat]:
+    if usage.recompilations:
+        yield _doubt(
+            Caveat.RECOMPILED,
+            f"{usage.recompilations} graphs were compiled anew while this was measured, so some samples are the "
+            "compiler's; use execution Eager, or another version of the runner's image.",
+        )
+    if usage.throttled:
+        yield _doubt(
+            Caveat.THROTTLING,
+            f"The device was slowed down: {', '.join(sorted(usage.throttled))}; cool it, raise its power limit, or "
+            "measure on another node.",
+        )
+    if usage.neighbours or usage.sharing:
+        who = [f"other processes: {usage.neighbours}"] if usage.neighbours else []
+        who += sorted(usage.sharing)
+        yield _doubt(
+            Caveat.NEIGHBOURS,
+            f"The device is shared ({', '.join(who)}); set execution.exclusiveNode, or use a node whose devices are "
+            "not shared out.",
         )
 
 

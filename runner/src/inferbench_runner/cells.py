@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from inferbench_runner.adaptive import Progress
 from inferbench_runner.caveats import Circumstances
-from inferbench_runner.contract import CellFailed, Correctness, Measurement, Profile, Shape
+from inferbench_runner.contract import CellFailed, Compilation, Correctness, Measurement, Profile, Shape
 from inferbench_runner.measure import Warmup
 from inferbench_runner.report import Measured
 from inferbench_runner.summary import Round, figures
@@ -22,6 +22,8 @@ class Cell:
     rounds: list[Round] = field(default_factory=list)
     warmups: list[Warmup] = field(default_factory=list)
     correctness: Correctness | None = None
+    compilation: Compilation | None = None
+    """By the first process that measured the shape."""
     failed: CellFailed | None = None
     shares: int = 0
     """Processes' shares that are over."""
@@ -52,4 +54,4 @@ class Cell:
             interpolated=measurement.profile is Profile.LEGACY_2023,
         )
         circumstances = Circumstances(measurement, self.finished, interleaved, step_ns)
-        self.measured = Measured.from_figures(self.shape, found, circumstances, self.correctness)
+        self.measured = Measured.from_figures(self.shape, found, circumstances, self.correctness, self.compilation)

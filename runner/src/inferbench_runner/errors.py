@@ -189,6 +189,32 @@ class OutOfMemoryError(RunnerError):
         super().__init__(f"{what}; raise runner.resources.limits.memory, or use a smaller batch or length.")
 
 
+class CompileFailedError(RunnerError):
+    """Retry: no. The compiler can't make a graph of this model and shape."""
+
+    reason = FailureReason.COMPILE_FAILED
+
+    def __init__(self, compiler: str, tail: str) -> None:
+        """Name the compiler, and quote its last words."""
+        super().__init__(
+            f"The compiler ({compiler}) failed; use another device.execution, another shape or another version of the "
+            f"runner's image: {tail}"
+        )
+
+
+class CompileOutOfMemoryError(RunnerError):
+    """Retry: yes. Another node may have more memory; compilers need more of it than what they compile."""
+
+    reason = FailureReason.COMPILE_OUT_OF_MEMORY
+
+    def __init__(self, compiler: str) -> None:
+        """Name the compiler."""
+        super().__init__(
+            f"The memory ran out in the compiler ({compiler}); raise runner.resources.limits.memory, fill the cache on "
+            "a larger instance, or use a smaller batch or length."
+        )
+
+
 class NumericMismatchError(RunnerError):
     """Retry: no. The output is not one that this model can have."""
 

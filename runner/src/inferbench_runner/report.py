@@ -22,6 +22,7 @@ from inferbench_runner.contract import (
     CellFailed,
     CellMeasured,
     CompactReport,
+    Compilation,
     Correctness,
     FullReport,
     Interval,
@@ -58,14 +59,20 @@ class Measured:
     verdict: Verdict
     caveats: tuple[CellCaveat, ...]
     correctness: Correctness | None
+    compilation: Compilation | None = None
 
     @classmethod
     def from_figures(
-        cls, shape: Shape, found: Figures, circumstances: Circumstances, correctness: Correctness | None
+        cls,
+        shape: Shape,
+        found: Figures,
+        circumstances: Circumstances,
+        correctness: Correctness | None,
+        compilation: Compilation | None = None,
     ) -> Self:
         """Judge the figures."""
         verdict, caveats = judge(found, circumstances)
-        return cls(shape, found, verdict, caveats, correctness)
+        return cls(shape, found, verdict, caveats, correctness, compilation)
 
     def to_cell(self) -> CellMeasured:
         """Convert to the headline figures; p95 has no bounds where there are too few samples for an interval."""
@@ -128,6 +135,8 @@ class Measured:
             caveats=self.caveats,
             correctness=self.correctness,
             noise=found.counters.to_noise(),
+            compilation=self.compilation,
+            device_use=found.usage.to_report() if found.usage else None,
             provenance_hash=provenance_hash({**facts, **shape_facts(self.shape)}),
             histogram=found.histogram,
         )

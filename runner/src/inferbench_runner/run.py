@@ -1,6 +1,6 @@
 """Supervises a plan: fresh measuring processes one after the other, rounds over all shapes, a report after every round.
 
-    each process:  prepare ─> each shape: refer ─> each: verify, warm up ─> rounds: each that wants more, shuffled
+    each process:  prepare ─> each shape: refer ─> each: compile, verify, warm up ─> rounds of those that want more
 
 This process never imports a model library, and waits while a measuring process works. What such a process fails at, or
 dies of, becomes a typed failure of the shape that it was on; the other shapes go on, in a new process if need be.
@@ -41,6 +41,8 @@ from inferbench_runner.summary import Round, as_samples
 from inferbench_runner.worker import (
     Bind,
     Command,
+    Compile,
+    Compiled,
     Failure,
     Measure,
     OpenBackend,
@@ -57,7 +59,14 @@ StartChild = Callable[[Plan, OpenBackend], Servant]
 GROWTH = 1.25
 """Samples at one provisional report over those at the one before: each costs a few milliseconds of sorting."""
 
-BEGINS = {Prepare: Phase.PROBE, Refer: Phase.VERIFY, Bind: Phase.VERIFY, Warm: Phase.WARMUP, Measure: Phase.MEASURE}
+BEGINS = {
+    Prepare: Phase.PROBE,
+    Refer: Phase.VERIFY,
+    Compile: Phase.COMPILE,
+    Bind: Phase.VERIFY,
+    Warm: Phase.WARMUP,
+    Measure: Phase.MEASURE,
+}
 """Phase that a command begins with: a process that dies before it has said so is on that one."""
 
 _Value = TypeVar("_Value", bound=Value)
@@ -118,8 +127,12 @@ class Run:
     def _share(self, share: int) -> None:
         """Let one process do its share of every shape; where it dies, another one does the rest."""
         while left := _unfinished(self.cells, share):
-            child = self.start(self.plan, self.open_backend)
             self._doing = None
+            try:
+                child = self.start(self.plan, self.open_backend)
+            except OSError as error:
+                self._give_up(Failure.from_error(PhaseFailedError(Phase.PROBE, error)), left, share)
+                continue
             try:
                 self._process(child, share, left)
             except ChildDiedError as death:
@@ -209,6 +222,9 @@ class Run:
         self._ask(child, Refer(cell.index), self.patience.bind, type(None), cell)
 
     def _make_ready(self, child: Servant, cell: Cell) -> None:
+        seconds = self.plan.compile_deadline_seconds
+        made = self._ask(child, Compile(cell.index), seconds, Compiled, cell)
+        cell.compilation = cell.compilation or made.compilation
         begun = now_ns()
         cell.correctness = self._ask(child, Bind(cell.index), self.patience.bind, Correctness, cell)
         cell.slowest_ns = max(cell.slowest_ns, now_ns() - begun)

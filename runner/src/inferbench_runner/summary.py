@@ -6,9 +6,11 @@ All times are nanoseconds. Percentiles and their intervals come from `interval`;
 from __future__ import annotations
 
 import json
+import operator
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import ceil, floor, log, sqrt
 from typing import Final
 from zlib import compress
@@ -21,6 +23,7 @@ from inferbench_runner.contract import MIN_SAMPLES_FOR_P95
 from inferbench_runner.interval import Ordered, Percentile, Samples, blocks, cut, disagree, widened
 from inferbench_runner.measure import Series, Warmup
 from inferbench_runner.noise import Counters
+from inferbench_runner.usage import Usage
 
 PERCENTILES: Final = (50, 90, 95, 99)
 
@@ -57,6 +60,8 @@ class Round:
     settling: int = 0
     """Untimed calls before the first sample."""
     counters: Counters = field(default_factory=Counters)
+    usage: Usage | None = None
+    """What the device did meanwhile; None for a processor."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,8 @@ class Figures:
     first_ns: int | None
     measured_ns: int
     counters: Counters
+    usage: Usage | None
+    """What the device did; None for a processor."""
     histogram: str | None
     """Of the call latencies, compressed."""
 
@@ -182,6 +189,7 @@ def figures(
         first_ns=warmups[0].first_ns if warmups else None,
         measured_ns=sum(one.series.elapsed_ns for one in rounds),
         counters=sum((one.counters for one in rounds), Counters()),
+        usage=_usage(rounds),
         histogram=histogram(ordered.values),
     )
 
@@ -248,6 +256,11 @@ def achieved_rate(rounds: Sequence[Round]) -> float:
 def as_samples(numbers: Sequence[int]) -> Samples:
     """Return the numbers as an array, without a copy where they are one already."""
     return np.asarray(numbers, dtype=np.int64)
+
+
+def _usage(rounds: Sequence[Round]) -> Usage | None:
+    spans = [one.usage for one in rounds if one.usage]
+    return reduce(operator.add, spans) if spans else None
 
 
 def _p95(rounds: Sequence[Samples]) -> int:

@@ -17,7 +17,7 @@ from inferbench_runner.adaptive import Quota
 from inferbench_runner.backends import open_backend
 from inferbench_runner.backends.base import Backend, Bound, LoadedModel, Source
 from inferbench_runner.clock import now_ns
-from inferbench_runner.contract import Correctness, FailureReason, LoadMode, Phase, Plan, Profile, Weights
+from inferbench_runner.contract import Compilation, Correctness, FailureReason, LoadMode, Phase, Plan, Profile, Weights
 from inferbench_runner.errors import PhaseFailedError
 from inferbench_runner.measure import (
     END_TO_END_EVERY,
@@ -49,6 +49,13 @@ class Prepare:
 @dataclass(frozen=True)
 class Refer:
     """Compute the right output for a shape, before the first one is bound."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Compile:
+    """Compile a shape's graph, or find it in the cache."""
 
     index: int
 
@@ -86,7 +93,7 @@ class Release:
     index: int
 
 
-Command = Prepare | Refer | Bind | Warm | Measure | Release
+Command = Prepare | Refer | Compile | Bind | Warm | Measure | Release
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,14 @@ class Prepared:
 
     source: Source
     facts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A shape's graph is ready to be called."""
+
+    compilation: Compilation | None
+    """None where nothing is compiled."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +130,7 @@ class Failure:
         return cls(error.phase, error.reason, error.sentence, trace)
 
 
-Value = Prepared | Correctness | Warmup | Round | Failure | None
+Value = Prepared | Compiled | Correctness | Warmup | Round | Failure | None
 
 
 @dataclass(frozen=True)
@@ -152,6 +167,8 @@ class Worker:
                     value = self._prepare(command)
                 case Refer():
                     self._refer(command)
+                case Compile():
+                    value = self._compile(command)
                 case Bind():
                     value = self._bind(command)
                 case Warm():
@@ -190,6 +207,10 @@ class Worker:
         with self._phases.step(Phase.VERIFY):
             self._loaded.refer(self.plan.shapes[command.index])
 
+    def _compile(self, command: Compile) -> Compiled:
+        with self._phases.step(Phase.COMPILE):
+            return Compiled(self._loaded.compile(self.plan.shapes[command.index]))
+
     @property
     def _loaded(self) -> LoadedModel:
         if self._model is None:
@@ -222,15 +243,16 @@ class Worker:
             settle(bound, settling)
             settling += self._threads
             before, begun_ns = read_counters(), now_ns()
+            observed = bound.observe() if bound.observe else None
             series = self._series(bound, command)
-            counters = read_counters() - before
+            usage, counters = observed() if observed else None, read_counters() - before
             end_to_end: Sequence[int] = ()
             if bound.end_to_end and not legacy:
                 wanted = ceil(len(series.calls) / END_TO_END_EVERY)
                 quota = Quota(wanted, 0, command.quota.max_ns // END_TO_END_EVERY)
                 end_to_end = closed_loop(replace(bound, call=bound.end_to_end, device_ns=None), quota).calls
         self._last = command.index
-        return Round(command.process, begun_ns, series, end_to_end, settling, counters)
+        return Round(command.process, begun_ns, series, end_to_end, settling, counters, usage)
 
     @property
     def _threads(self) -> int:

@@ -6,17 +6,20 @@ can be stored; a test holds the two against each other, field by field.
 
 from __future__ import annotations
 
+import operator
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from inferbench_operator.models.base import ApiModel, Microseconds
-from inferbench_runner.contract import Caveat, Milliseconds, Share, ShortText
+from inferbench_runner.contract import CacheOutcome, Caveat, Milliseconds, Share, ShortText
 
 SignedDecimals = Annotated[Share, StringConstraints(max_length=20)]
 """A fraction or a percentage as a decimal string, since the API has no floats."""
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+AnyCount = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Mebibytes = Annotated[int, Field(ge=0, le=16_777_216)]
 
 
 class Percentile(ApiModel):
@@ -127,4 +130,60 @@ class Noise(ApiModel):
     )
     thermal_throttles: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
         default=None, description="Times that a processor slowed down because of heat."
+    )
+
+
+class Compilation(ApiModel):
+    """How the cell's graph was compiled, in the first process that measured it."""
+
+    milliseconds: Milliseconds = Field(description="Time to compile it, or to load it from the cache, in milliseconds.")
+    peak_memory_mebibytes: Mebibytes | None = Field(
+        default=None,
+        description="Largest resident memory of the measuring process or of a compiler that it started, up to then, in "
+        "mebibytes.",
+    )
+    compiler: ShortText = Field(description="Compiler and version.")
+    arguments: Annotated[str, StringConstraints(max_length=1024)] = Field(
+        default="", exclude_if=operator.not_, description="Arguments of the compiler that were in effect."
+    )
+    cache: CacheOutcome = Field(
+        default=CacheOutcome.OFF,
+        description="Whether the graph came from the cache that INFERBENCH_CACHE names: Hit, Miss, or Off without one.",
+    )
+    miss: ShortText = Field(default="", exclude_if=operator.not_, description="Why the cache did not have it.")
+    key: Annotated[str, StringConstraints(max_length=64)] = Field(
+        default="", exclude_if=operator.not_, description="Name of the graph in the cache."
+    )
+
+
+class DeviceUse(ApiModel):
+    """What the device did while the cell was measured; a figure is absent where the device does not tell it."""
+
+    energy_joules: SignedDecimals | None = Field(
+        default=None,
+        description="Energy over the windows that hold the samples, in joules, from the device's own counter, a "
+        "decimal string.",
+    )
+    lowest_clock_megahertz: AnyCount | None = Field(
+        default=None, description="Lowest clock of the device's processors that was seen, in megahertz."
+    )
+    highest_clock_megahertz: AnyCount | None = Field(
+        default=None, description="Highest clock of the device's processors that was seen, in megahertz."
+    )
+    throttle_reasons: Annotated[list[ShortText], Field(max_length=16)] = Field(
+        default_factory=list,
+        exclude_if=operator.not_,
+        description="Why the device was slower than it can be, in its driver's words.",
+    )
+    neighbours: AnyCount | None = Field(default=None, description="Other processes on the device.")
+    peak_memory_mebibytes: Mebibytes | None = Field(
+        default=None, description="Largest memory of the runner on the device, in mebibytes."
+    )
+    sharing: Annotated[list[ShortText], Field(max_length=4)] = Field(
+        default_factory=list,
+        exclude_if=operator.not_,
+        description="Ways in which the device is shared out: MIG, MPS or time slices.",
+    )
+    recompilations: AnyCount = Field(
+        default=0, description="Graphs that were compiled anew in the middle of the measuring."
     )

@@ -14,7 +14,16 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from inferbench_operator.models.base import ApiModel, Decimals, DnsName, Microseconds, ShortName, rule, schema_extra
 from inferbench_operator.models.benchmark import BatchSize, SequenceLength
-from inferbench_operator.models.figures import CaveatEntry, Correctness, Count, Latencies, Noise, SignedDecimals
+from inferbench_operator.models.figures import (
+    CaveatEntry,
+    Compilation,
+    Correctness,
+    Count,
+    DeviceUse,
+    Latencies,
+    Noise,
+    SignedDecimals,
+)
 from inferbench_runner.contract import (
     Caveat,
     CellHash,
@@ -122,6 +131,12 @@ class ResultStatus(ApiModel):
         description="How far the output is from that of the CPU in fp32; absent where it was not compared.",
     )
     noise: Noise | None = Field(default=None, description="What disturbed the host while the cell was measured.")
+    compilation: Compilation | None = Field(
+        default=None, description="How the graph was compiled; absent where it was not."
+    )
+    device_use: DeviceUse | None = Field(
+        default=None, description="What the device did while the cell was measured; absent for a CPU in eager mode."
+    )
     warmup_calls: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
         default=None, description="Untimed calls before measuring, over all processes."
     )

@@ -18,6 +18,8 @@ from inferbench_runner.probe import Host
 CPU_PRECISIONS = (Precision.FP32, Precision.BF16)
 """TF32 doesn't exist on CPUs and half precision is mostly emulated there; bfloat16 has kernels for x86-64 and Arm."""
 
+CPU_EXECUTIONS = (Execution.EAGER, Execution.COMPILE)
+
 
 def open_backend(plan: Plan, host: Host) -> Backend:
     """Return the back end for the plan's device, or raise the `RunnerError` that says why there is none.
@@ -29,8 +31,9 @@ def open_backend(plan: Plan, host: Host) -> Backend:
         raise DeviceNotFoundError(kind)
     if plan.precision not in CPU_PRECISIONS:
         raise PrecisionUnsupportedError(plan.precision, kind, list(CPU_PRECISIONS))
-    if plan.device.execution not in {None, Execution.EAGER}:
-        raise ExecutionUnsupportedError(plan.device.execution, kind, [Execution.EAGER])
+    execution = plan.device.execution or Execution.EAGER
+    if execution not in CPU_EXECUTIONS:
+        raise ExecutionUnsupportedError(execution, kind, list(CPU_EXECUTIONS))
     prepare_environment(os.environ)
     try:
         from inferbench_runner.backends.cpu import CPUBackend  # noqa: PLC0415  # imports torch and transformers

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from inferbench_runner.contract import Correctness, ModelRef, Shape
+from inferbench_runner.contract import Compilation, Correctness, ModelRef, Shape
+from inferbench_runner.usage import Usage
 
 Call = Callable[[], object]
 """One inference, host tensors in and host tensors out, finished when it returns."""
@@ -44,6 +45,8 @@ class Bound:
     device_ns: Callable[[], int] | None = None
     """The device's own time in the last `call`, in nanoseconds; None where it can't be had."""
     worker: Worker = _nothing
+    observe: Callable[[], Callable[[], Usage]] | None = None
+    """Begins to watch the device; what it returns ends the watching, and says what the device did meanwhile."""
 
 
 class LoadedModel(Protocol):
@@ -59,6 +62,14 @@ class LoadedModel(Protocol):
 
         Raises:
             RunnerError: The model has no output for this shape, or the host has not enough memory for it.
+        """
+        ...
+
+    def compile(self, shape: Shape) -> Compilation | None:
+        """Make what will be called with inputs of this shape, after `refer`; None where there is nothing to make.
+
+        Raises:
+            RunnerError: The compiler failed, or what it made can't be loaded.
         """
         ...
 

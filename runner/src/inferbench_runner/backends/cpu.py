@@ -1,4 +1,4 @@
-"""The CPU back end: PyTorch, eager, in fp32 or bfloat16."""
+"""The CPU back end: PyTorch, eager or compiled, in fp32 or bfloat16."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ import torch
 
 from inferbench_runner.backends import hub
 from inferbench_runner.backends.base import Bound, Call, Facts, Source
-from inferbench_runner.backends.comparison import compare
-from inferbench_runner.backends.configuration import random_configuration, read_configuration
-from inferbench_runner.backends.endtoend import EndToEnd, make_end_to_end
+from inferbench_runner.backends.host import HostModel, keeps_autograd, typed_memory
+from inferbench_runner.backends.inductor import COMPILER, compiled, graphs, timed
 from inferbench_runner.backends.inputs import Inputs, make_inputs
 from inferbench_runner.backends.libraries import mathematics, versions
-from inferbench_runner.backends.outputs import check_output
 from inferbench_runner.backends.proof import watched
-from inferbench_runner.backends.reference import Probe, References, attention, probes, rows_of
-from inferbench_runner.backends.tasks import Model, Task, choose_task, model_class
-from inferbench_runner.backends.weights import Weighted, pretrained_model, random_model
+from inferbench_runner.backends.tasks import Model
 from inferbench_runner.clock import cpu_ns
 from inferbench_runner.contract import (
     AcceleratorKind,
+    Compilation,
     Correctness,
     Execution,
     ModelRef,
     Plan,
     Precision,
-    Profile,
     Shape,
 )
-from inferbench_runner.errors import OutOfMemoryError, is_out_of_memory
 from inferbench_runner.probe import Host
+from inferbench_runner.usage import Usage
 
 DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 
 PLACE = "cpu"
+
+ARGUMENTS = "dynamic=False"
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,10 @@ class CPUBackend:
             torch.set_num_interop_threads(1)
         # With "medium", oneDNN would compute fp32 products in bfloat16.
         torch.set_float32_matmul_precision("highest")
-        autograd = "on" if _keeps_autograd(plan) else "off"
-        facts = {"execution": Execution.EAGER, "autograd": autograd, **versions(), **mathematics()}
-        return cls(plan, facts)
+        execution = plan.device.execution or Execution.EAGER
+        compiler = {"compiler": COMPILER, "compilerArguments": ARGUMENTS} if execution is Execution.COMPILE else {}
+        autograd = "on" if keeps_autograd(plan) else "off"
+        return cls(plan, {"execution": execution, "autograd": autograd, **compiler, **versions(), **mathematics()})
 
     def fetch(self, model: ModelRef) -> Source:
         """Bring the files of a pretrained model here."""
@@ -67,123 +66,99 @@ class CPUBackend:
 
     def load(self, model: ModelRef, source: Source) -> CPUModel:
         """Build the model from its files or, without any, from its configuration."""
-        plan = self.plan
-        if source.directory is None:
-            configuration = random_configuration(model)
-            task = choose_task(model.task, configuration.model_type)
-            kind = model_class(task, configuration.model_type)
-            weighted = random_model(kind, configuration, plan.seed, overridden=bool(model.config))
-        else:
-            model_type = read_configuration(source.directory).model_type
-            task = choose_task(model.task, model_type)
-            weighted = pretrained_model(model_class(task, model_type), source.directory, plan.seed)
-        model = weighted.model.eval()
-        references = References(model, task, plan.seed)
-        end_to_end = make_end_to_end(model, task, source.directory, plan.seed)
-        dtype = DTYPES[plan.precision]
-        facts = _facts(weighted, task, source, references) | {"precision": str(dtype).removeprefix("torch.")}
-        return CPUModel(model, task, plan, references, end_to_end, facts | dict(end_to_end.facts), dtype)
+        return CPUModel(HostModel.load(self.plan, model, source), self.plan)
 
 
 @dataclass(frozen=True)
 class CPUModel:
-    """A model in host memory: in fp32 until the first shape is verified, and then in the plan's precision."""
+    """A model in host memory: in fp32 until the first shape is compiled or verified, then in the plan's precision."""
 
-    model: Model
-    task: Task
+    host: HostModel
     plan: Plan
-    references: References
-    end_to_end: EndToEnd
-    facts: Facts
-    dtype: torch.dtype
     _verified: dict[Shape, Bound] = field(default_factory=dict)
     """Calls that were verified, until they are measured: what is timed is the very call that was found to be right."""
 
-    def refer(self, shape: Shape) -> None:
-        """Compute the right outputs for a shape, while the weights are still in full precision."""
-        self.references.add(shape)
+    @property
+    def facts(self) -> Facts:
+        """Provenance of the model."""
+        proof = "all weights on cpu, and processor time spent in each verified call"
+        return {**self.host.facts, "precision": str(self._dtype).removeprefix("torch."), "deviceProof": proof}
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return DTYPES[self.plan.precision]
 
     @cached_property
     def _converted(self) -> Model:
         """The model in the plan's precision, from the first look on."""
-        self.references.complete()
-        return self.model.to(self.dtype)
+        self.host.references.complete()
+        return self.host.model.to(self._dtype)
+
+    @property
+    def _compiles(self) -> bool:
+        return self.plan.device.execution is Execution.COMPILE
+
+    @cached_property
+    def _callable(self) -> Callable[..., Model]:
+        """What is called: the model, or its compiled form."""
+        return compiled(self._converted) if self._compiles else self._converted
+
+    def refer(self, shape: Shape) -> None:
+        """Compute the right outputs for a shape, while the weights are still in full precision."""
+        self.host.references.add(shape)
+
+    def compile(self, shape: Shape) -> Compilation | None:
+        """Compile the graph of this shape, by calling it for the first time."""
+        if not self._compiles:
+            return None
+        with typed_memory():
+            inputs = make_inputs(self._converted, shape, self.plan.seed)
+
+        def first_call() -> None:
+            with typed_memory(), self._worker():
+                self._forward(inputs)
+
+        return timed(first_call, ARGUMENTS)
 
     def verify(self, shape: Shape) -> Correctness:
         """Call once as it will be timed and once with padding, and compare both outputs with their references."""
-        wanted = self.references.of(shape)
-        with _typed_memory():
+        with typed_memory():
             bound = self._bind(shape)
-            timed, *others = probes(self._converted, shape, self.plan.seed)
             with bound.worker():
-                found = [self._rows(bound.call, shape, timed)]
-                found += [self._rows(partial(self._forward, probe.inputs), shape, probe) for probe in others]
-            correctness = compare(
-                found,
-                wanted,
-                self.plan.precision,
-                chooses=self.task.chooses,
-                scale=self.references.scale,
-                reference=self.references.description + (", and with half of them padding" if others else ""),
-            )
+                correctness = self.host.verify(shape, bound.call, self._forward, self._watch)
         self._verified[shape] = bound
         return correctness
 
-    def _rows(self, call: Call, shape: Shape, probe: Probe) -> torch.Tensor:
-        """Return what of a call's output is compared; the rest, which can be large, is free before the next call."""
-        output, evidence = watched(call, self.model, cpu_ns)
+    def _watch(self, call: Call) -> Model:
+        output, evidence = watched(call, self.host.model, cpu_ns)
         evidence.require(AcceleratorKind.CPU, PLACE)
-        check_output(output, self.task, shape)
-        return rows_of(output, self.task, shape.batch_size, probe.attended)
+        return output
 
     @contextmanager
     def bound(self, shape: Shape) -> Iterator[Bound]:
         """Yield the forward pass on inputs of this shape, by itself and end to end."""
-        with _typed_memory():
+        with typed_memory():
             yield self._verified.pop(shape) if shape in self._verified else self._bind(shape)
 
     def _bind(self, shape: Shape) -> Bound:
         inputs = make_inputs(self._converted, shape, self.plan.seed)
         return Bound(
-            call=partial(self._converted, **inputs),
-            end_to_end=self.end_to_end.bind(shape, self._forward),
+            call=partial(self._callable, **inputs),
+            end_to_end=self.host.end_to_end.bind(shape, self._forward),
             worker=self._worker,
+            observe=_observe if self._compiles else None,
         )
 
     def _forward(self, inputs: Inputs) -> Model:
-        return self.model(**inputs)
+        return self._callable(**inputs)
 
     @property
     def _worker(self) -> Callable[[], AbstractContextManager[None]]:
         """What a thread enters once around its calls: entering it costs a microsecond, which no sample should carry."""
-        return nullcontext if _keeps_autograd(self.plan) else torch.inference_mode
+        return nullcontext if keeps_autograd(self.plan) else torch.inference_mode
 
 
-@contextmanager
-def _typed_memory() -> Iterator[None]:
-    """Give the library's ways of saying that memory ran out our own type."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise OutOfMemoryError from error
-        raise
-
-
-def _keeps_autograd(plan: Plan) -> bool:
-    """Whether calls record what a training step would need, as those of the published study did."""
-    return plan.measurement.profile is Profile.LEGACY_2023
-
-
-def _facts(weighted: Weighted, task: Task, source: Source, references: References) -> dict[str, str]:
-    model, initialised = weighted.model, weighted.initialised
-    return {
-        "modelClass": type(model).__name__,
-        "task": task.name,
-        "parameters": str(sum(parameter.numel() for parameter in model.parameters())),
-        "attention": attention(model),
-        "modelCommit": source.commit or "unknown",
-        "initialisedTensors": f"{len(initialised)}: {' '.join(initialised)}" if initialised else "0",
-        "verifiedAgainst": references.description,
-        "deviceProof": "all weights on cpu, and processor time spent in each verified call",
-    }
+def _observe() -> Callable[[], Usage]:
+    """Begin to count graphs that are compiled."""
+    before = graphs()
+    return lambda: Usage(recompilations=graphs() - before)

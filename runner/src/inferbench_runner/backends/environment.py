@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Final
+
+from inferbench_runner.contract import CACHE_VARIABLE
 
 DEFAULTS: Final = {
     # Progress bars and hints would drown the runner's own lines; a failure reaches us as an exception anyway.
@@ -18,7 +21,13 @@ DEFAULTS: Final = {
 }
 
 
+INDUCTOR: Final = "inductor"
+"""Folder of PyTorch's own compiler in the cache of artefacts."""
+
+
 def prepare_environment(environment: MutableMapping[str, str]) -> None:
     """Set each switch that the user has not set."""
     for name, value in DEFAULTS.items():
         environment.setdefault(name, value)
+    if folder := environment.get(CACHE_VARIABLE):
+        environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(folder) / INDUCTOR))

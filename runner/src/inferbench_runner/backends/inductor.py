@@ -1,0 +1,83 @@
+"""PyTorch's own compiler: `torch.compile` with Inductor, one static graph for each shape."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+from inferbench_runner.backends.tasks import Model
+from inferbench_runner.clock import now_ns, to_milliseconds
+from inferbench_runner.contract import CacheOutcome, Compilation
+from inferbench_runner.errors import CompileFailedError, CompileOutOfMemoryError, OutOfMemoryError, is_out_of_memory
+
+CACHE: Final = "TORCHINDUCTOR_CACHE_DIR"
+"""Environment variable with the folder in which Inductor keeps what it has compiled."""
+
+GRAPHS: Final = 64
+"""Graphs of one model before PyTorch gives up compiling: each shape of a plan has one, and each way of calling it."""
+
+COMPILER: Final = f"inductor of torch {torch.__version__}"
+
+
+def compiled(model: Model, mode: str | None = None) -> Callable[..., Model]:
+    """Return the model compiled, which happens at its first call with each shape."""
+    torch._dynamo.config.recompile_limit = GRAPHS  # noqa: SLF001  # the documented way to set it
+    # Workers of its own would stay, and wake up while a latency is measured.
+    torch._inductor.config.compile_threads = 1  # noqa: SLF001  # as above
+    found: Callable[..., Model] = torch.compile(model, dynamic=False, mode=mode)
+    return found
+
+
+def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
+    """Make a first call, which compiles, and tell what that took.
+
+    Raises:
+        CompileFailedError: The compiler gave up.
+        CompileOutOfMemoryError: It, or a program that it started, had not enough memory.
+    """
+    before, begun = _cache(), now_ns()
+    try:
+        first_call()
+    except Exception as error:
+        if isinstance(error, OutOfMemoryError) or is_out_of_memory(error):
+            raise CompileOutOfMemoryError(COMPILER) from error
+        raise CompileFailedError(COMPILER, f"{type(error).__name__}: {error}") from error
+    spent, after = now_ns() - begun, _cache()
+    hits, misses = (after[name] - before[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss"))
+    found = CacheOutcome.HIT if hits > misses == 0 else CacheOutcome.MISS
+    outcome = found if CACHE in os.environ else CacheOutcome.OFF
+    return Compilation(
+        milliseconds=to_milliseconds(spent),
+        peak_memory_mebibytes=peak_memory_mebibytes(),
+        compiler=COMPILER,
+        arguments=arguments,
+        cache=outcome,
+        miss="no entry for this graph, these libraries and this processor" if outcome is CacheOutcome.MISS else "",
+    )
+
+
+def graphs() -> int:
+    """Return how many graphs were compiled in this process so far."""
+    return int(_counter("stats")["unique_graphs"])
+
+
+def peak_memory_mebibytes() -> int:
+    """Return the largest resident memory of this process or of a program that it started and that has ended."""
+    # Linux counts it in kibibytes.
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) // 1024
+
+
+def _cache() -> Counter[str]:
+    return Counter(_counter("inductor"))
+
+
+def _counter(name: str) -> Mapping[str, Any]:
+    from torch._dynamo.utils import counters  # noqa: PLC0415  # the compiler, which takes a second to import
+
+    found: Mapping[str, Any] = counters[name]
+    return found
