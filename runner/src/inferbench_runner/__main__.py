@@ -1,9 +1,13 @@
-"""Command line of the runner: `python -m inferbench_runner [--plan FILE]`.
+"""Command line of the runner: `python -m inferbench_runner [measure] [--plan FILE]`, or `compile` to fill the cache.
 
 Exit codes: 0 when the report was delivered, even if shapes failed for a reason it names; 1 for an error of the runner
 itself; 2 for an invalid plan; 124 when the plan's deadline has passed; 128 plus the signal's number when told to stop
 (143 for SIGTERM); with the last two, what was measured is reported. An invalid plan is reported for those cells whose
 hashes can be read from it, and else by an empty report.
+
+`compile [--plan FILE] [--target FAMILY]` makes the graphs of a plan and keeps them in the folder that INFERBENCH_CACHE
+names, on a machine with the device or without it. It ends with 0 if all of them are there then, and with 1 if not; its
+termination message names the shapes that failed. The other codes are the same.
 """
 
 from __future__ import annotations
@@ -14,11 +18,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from inferbench_runner.backends import open_backend
+from inferbench_runner.backends import open_backend, open_compiler
+from inferbench_runner.compiling import Filling
 from inferbench_runner.contract import (
     DEADLINE_EXIT_CODE,
     INVALID_PLAN_EXIT_CODE,
@@ -38,12 +44,19 @@ from inferbench_runner.worker import OpenBackend
 DELIVERED: Final = 0
 INTERNAL: Final = 1
 
+COMPILE: Final = "compile"
+COMMANDS: Final = ("measure", COMPILE)
+
 
 def main(arguments: Sequence[str] | None = None, open_backend: OpenBackend = open_backend) -> int:
     """Measure what the plan asks for and return the exit code."""
     parser = argparse.ArgumentParser(prog="inferbench_runner", description="Measure one model on one device.")
+    parser.add_argument("command", nargs="?", choices=COMMANDS, default=COMMANDS[0], help="the default is %(default)s")
     parser.add_argument("--plan", type=Path, help=f"file with the plan's JSON; the default is {PLAN_VARIABLE}")
+    parser.add_argument("--target", help="family of devices to compile for; the default is that of the device here")
     options = parser.parse_args(arguments)
+    if options.target and options.command != COMPILE:
+        parser.error(f"--target belongs to {COMPILE}; a measurement uses the device that is there")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     outlet = Outlet.from_environment(os.environ)
@@ -55,6 +68,9 @@ def main(arguments: Sequence[str] | None = None, open_backend: OpenBackend = ope
         signal.signal(signal.SIGALRM, _stop)
         signal.alarm(plan.deadline_seconds)
     try:
+        if options.command == COMPILE:
+            filling = Filling(plan, outlet, partial(open_compiler, target=options.target))
+            return DELIVERED if filling.carry_out() else INTERNAL
         Run(plan, outlet, open_backend, on_report=_ignore_stops).carry_out()
     except Exception:  # noqa: BLE001  # the outermost frame: everything else has a typed reason
         traceback.print_exc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Final
@@ -29,5 +30,15 @@ def prepare_environment(environment: MutableMapping[str, str]) -> None:
     """Set each switch that the user has not set."""
     for name, value in DEFAULTS.items():
         environment.setdefault(name, value)
-    if folder := environment.get(CACHE_VARIABLE):
+    folder = environment.get(CACHE_VARIABLE)
+    if folder and _is_writable(Path(folder) / INDUCTOR):
         environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(folder) / INDUCTOR))
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether a folder is there now, for PyTorch to write to: it makes one when it is imported, or fails there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)

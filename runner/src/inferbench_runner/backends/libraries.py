@@ -28,7 +28,7 @@ FPMATH: Final = "ONEDNN_DEFAULT_FPMATH_MODE"
 def versions() -> Facts:
     """Return the version of each library, without importing those that this model doesn't need."""
     # Only PyTorch's own word for its version tells which build it is.
-    return {"torch": torch.__version__, **{fact: _version(name) for fact, name in VERSIONS.items()}}
+    return {"torch": torch.__version__, **{fact: version(name) for fact, name in VERSIONS.items()}}
 
 
 def mathematics() -> Facts:
@@ -53,7 +53,8 @@ def mathematics() -> Facts:
     }
 
 
-def _version(name: str) -> str:
+def version(name: str) -> str:
+    """Return the version of an installed distribution, or none."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -1,0 +1,1 @@
+"""Stands in for neuronx_distributed.parallel_layers.parallel_state."""
