@@ -26,6 +26,7 @@ from inferbench_runner.contract import (
 )
 from inferbench_runner.errors import (
     DeviceNotFoundError,
+    DeviceOutOfMemoryError,
     FetchFailedError,
     ModelUnsupportedError,
     NumericMismatchError,
@@ -569,22 +570,25 @@ def test_a_process_that_dies_of_letting_go_costs_no_figures(scripted: Scripted) 
 # What does not fit.
 
 
-def crowded(room: int, too_big: int | None = None) -> FakeBackend:
+def crowded(room: int, too_big: int | None = None, error: RunnerError | None = None) -> FakeBackend:
     """Return a back end whose memory holds so many shapes at once; one length may fit into none."""
     backend = FakeBackend()
 
     def bound(shape: Shape) -> None:
         if len(backend.held) >= room or shape.sequence_length == too_big:
-            raise OutOfMemoryError
+            raise error or OutOfMemoryError
 
     backend.on_bound = bound
     return backend
 
 
 @pytest.mark.parametrize("room", [1, 2])
-def test_shapes_that_do_not_fit_together_are_measured_one_after_the_other(tmp_path: Path, room: int) -> None:
+@pytest.mark.parametrize("error", [OutOfMemoryError(), DeviceOutOfMemoryError("CUDA")], ids=["host", "device"])
+def test_shapes_that_do_not_fit_together_are_measured_one_after_the_other(
+    tmp_path: Path, room: int, error: RunnerError
+) -> None:
     """Each of them fits alone: all are measured, by every process, and each says that they could not take turns."""
-    stage, backend = Stage(), crowded(room)
+    stage, backend = Stage(), crowded(room, error=error)
     outcome, report = inline(tmp_path, backend, stage, measurement=SHORT)
     assert (cells(report.measured), report.failed) == ([cell(0), cell(1), cell(2)], ())
     for index in range(3):

@@ -59,6 +59,9 @@ StartChild = Callable[[Plan, OpenBackend], Servant]
 GROWTH = 1.25
 """Samples at one provisional report over those at the one before: each costs a few milliseconds of sorting."""
 
+CROWDED = frozenset({FailureReason.OUT_OF_MEMORY, FailureReason.DEVICE_OUT_OF_MEMORY})
+"""Reasons that may be gone once the other shapes are let go."""
+
 BEGINS = {
     Prepare: Phase.PROBE,
     Refer: Phase.VERIFY,
@@ -201,7 +204,7 @@ class Run:
         try:
             action(child, cell)
         except CommandFailedError as refusal:
-            if refusal.failure.reason is not FailureReason.OUT_OF_MEMORY or not others:
+            if refusal.failure.reason not in CROWDED or not others:
                 self._fail(cell, refusal.failure)
                 return False
             for other in others:

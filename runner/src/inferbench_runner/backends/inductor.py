@@ -13,7 +13,13 @@ import torch
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.clock import now_ns, to_milliseconds
 from inferbench_runner.contract import CacheOutcome, Compilation
-from inferbench_runner.errors import CompileFailedError, CompileOutOfMemoryError, OutOfMemoryError, is_out_of_memory
+from inferbench_runner.errors import (
+    CompileFailedError,
+    CompileOutOfMemoryError,
+    OutOfMemoryError,
+    RunnerError,
+    is_out_of_memory,
+)
 
 CACHE: Final = "TORCHINDUCTOR_CACHE_DIR"
 """Environment variable with the folder in which Inductor keeps what it has compiled."""
@@ -39,6 +45,7 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     Raises:
         CompileFailedError: The compiler gave up.
         CompileOutOfMemoryError: It, or a program that it started, had not enough memory.
+        RunnerError: The device failed in the call itself.
     """
     before, begun = _cache(), now_ns()
     try:
@@ -46,6 +53,9 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     except Exception as error:
         if isinstance(error, OutOfMemoryError) or is_out_of_memory(error):
             raise CompileOutOfMemoryError(COMPILER) from error
+        if isinstance(error, RunnerError):
+            # It is the device's own, such as its memory running out.
+            raise
         raise CompileFailedError(COMPILER, f"{type(error).__name__}: {error}") from error
     spent, after = now_ns() - begun, _cache()
     hits, misses = (after[name] - before[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss"))
