@@ -19,7 +19,8 @@ demo: $(VENV)/light ## quickstart on an embedded cluster; KEEP=1 leaves it runni
 
 test: check ## all checks and tests, the end-to-end tests on an embedded Kubernetes control plane included
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not e2e" --numprocesses=2 --dist=worksteal
+	$(BIN)/pytest -m e2e
 
 test-unit: $(VENV)/heavy ## the tests that need no control plane, without the slow ones
 	$(BIN)/pytest -m "not e2e and not slow"

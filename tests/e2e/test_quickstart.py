@@ -18,7 +18,7 @@ QUICKSTART = REPOSITORY / "crds" / "examples" / "quickstart.yaml"
 def test_quickstart_gives_the_same_p95_in_status_results_and_metrics(harness: Harness) -> None:
     """Every cell has a p95, and all three places tell the same figures.
 
-    On a host that is too noisy for an interval there is none, in all three places.
+    On a host that is too slow for the samples, or too noisy for an interval, the verdict says so.
     """
     harness.agent.add_node(cpu_node("laptop"))
     manifest: Json = yaml.safe_load(QUICKSTART.read_text())
@@ -35,8 +35,9 @@ def test_quickstart_gives_the_same_p95_in_status_results_and_metrics(harness: Ha
     exported = _p95_series(harness)
     for entry in status["results"]:
         low, p95, high = (entry.get(f"p95{part}Microseconds") for part in ("Low", "", "High"))
-        assert entry["samples"] >= 130
         stored = results[entry["cell"]]["status"]
+        doubts = {doubt["caveat"] for doubt in stored["caveats"]}
+        assert entry["samples"] >= 130 or "TooFewSamples" in doubts
         assert stored["latency"]["call"]["p95"] == {
             name: value
             for name, value in (("valueMicroseconds", p95), ("lowMicroseconds", low), ("highMicroseconds", high))
@@ -48,7 +49,7 @@ def test_quickstart_gives_the_same_p95_in_status_results_and_metrics(harness: Ha
             series = exported.get((f"inferbench_call_latency{suffix}_seconds", *labels))
             assert series == (None if value is None else pytest.approx(value / 1e6))
         if low is None or high is None:
-            assert {"TooFewSamples", "TargetMissed"} & {doubt["caveat"] for doubt in stored["caveats"]}
+            assert {"TooFewSamples", "TargetMissed"} & doubts
         else:
             assert 0 < low <= p95 <= high
     _has_details(results)

@@ -59,6 +59,8 @@ class Cluster:
     outcomes: Iterator[Outcome] = field(default_factory=lambda: iter(()))
     measured: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often a report told the figures of (run, cell)."""
+    deadly: frozenset[str] = frozenset()
+    """Cells that need more memory than any pod has: the kernel kills the runner when it comes to one."""
     open: bool = True
     """Whether nodes are to be had at all."""
     _busy: set[str] = field(default_factory=set)
@@ -153,6 +155,8 @@ class Cluster:
         container = pod["spec"]["containers"][0]
         plan = Plan.model_validate_json(next(e["value"] for e in container["env"] if e["name"] == PLAN_VARIABLE))
         cells = [shape.cell for shape in plan.shapes]
+        if deadly := self.deadly.intersection(cells):
+            outcome = Outcome(Ending.OUT_OF_MEMORY, min(map(cells.index, deadly)))
         partial = outcome.ending in {Ending.SEGFAULT, Ending.OUT_OF_MEMORY}
         done = cells[: outcome.shapes] if partial else cells
         at = Position(cell=cells[len(done)], phase=Phase.MEASURE) if len(done) < len(cells) else None

@@ -52,6 +52,8 @@ class Script:
     acts: Sequence[tuple[float, Act]] = ()
     """What people do, and how many seconds after the benchmark was created."""
     nodes: int = 4
+    deadly: frozenset[str] = frozenset()
+    """Cells that no runner survives."""
 
 
 class World:
@@ -61,7 +63,7 @@ class World:
         """Build it; nothing happens yet."""
         self.script = script
         self.server = Server()
-        self.cluster = Cluster(self.server, nodes=script.nodes, outcomes=iter(script.outcomes))
+        self.cluster = Cluster(self.server, nodes=script.nodes, outcomes=iter(script.outcomes), deadly=script.deadly)
         self.jobs: list[Json] = []
         """All Jobs that were ever created."""
         self.decisions = 0

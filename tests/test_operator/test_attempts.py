@@ -273,7 +273,9 @@ def test_the_shape_that_a_runner_died_on_is_to_blame(end: dict[str, Any], reason
     assert other.message == (
         f"Not measured to the end: the runner ended on another shape, cell {B} (in measure); see there."
     )
-    assert (guilty.reason, guilty.retryable) == (other.reason, other.retryable) == (reason, True)
+    assert (guilty.reason, guilty.retryable) == (reason, True)
+    assert (other.reason, other.retryable) == (Reason.OTHER_CELL_FAILED, True)
+    assert judgement.culprit == B
 
 
 def _evicted(reason: str) -> Attempt:
@@ -296,6 +298,7 @@ BLAMELESS_ROWS = [
 @pytest.mark.parametrize("attempt", BLAMELESS_ROWS)
 def test_no_shape_is_to_blame(attempt: Attempt) -> None:
     """All cells that are missing have failed alike."""
+    assert not _judge(attempt).culprit
     failures = list(_judge(attempt).failed.values())
     assert len(failures) >= 2
     assert len(set(failures)) == 1

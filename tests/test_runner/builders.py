@@ -153,7 +153,7 @@ class FakeBackend:
     held: list[Shape] = field(default_factory=list)
     """Shapes whose inputs are bound now."""
     log: list[tuple[str, Shape | None]] = field(default_factory=list)
-    """Each step with its shape: open, fetch, load, refer, verify, bound, call, end_to_end, let go, or an error's name."""
+    """Each step with its shape: open, fetch, load, refer, verify, bound, call, end_to_end, let go, or an error."""
 
     def open(self, _plan: Plan, _host: Host) -> FakeBackend:
         """Stand in for `open_backend`."""

@@ -70,9 +70,15 @@ def test_spotless_figures_leave_no_doubt() -> None:
     [
         pytest.param(
             Caveat.TOO_FEW_SAMPLES,
-            seen(call=distribution(count=130)),
-            seen(call=distribution(count=129)),
+            Case({"call": distribution(count=130)}, {"measurement": Measurement(min_samples=130)}),
+            Case({"call": distribution(count=129)}, {"measurement": Measurement(min_samples=129)}),
             id="a p95 needs 130 samples",
+        ),
+        pytest.param(
+            Caveat.TOO_FEW_SAMPLES,
+            seen(call=distribution(count=1000)),
+            seen(call=distribution(count=999)),
+            id="as many as were asked for are needed as well",
         ),
         pytest.param(
             Caveat.TARGET_MISSED,

@@ -19,6 +19,7 @@ from inferbench_runner.contract import (
     FailureReason,
     FullReport,
     Phase,
+    Plan,
     Position,
     Shape,
     Verdict,
@@ -35,11 +36,12 @@ from inferbench_runner.errors import (
     ProcessKilledError,
     RunnerError,
 )
-from inferbench_runner.worker import Bind, Command, Failure, Measure, Prepare, Refer, Release, Warm
+from inferbench_runner.worker import Bind, Command, Failure, Measure, OpenBackend, Prepare, Refer, Release, Warm
 from test_runner.builders import (
     MS,
     FakeBackend,
     Fate,
+    InlineServant,
     Latencies,
     Outcome,
     ScriptedServant,
@@ -465,6 +467,27 @@ def test_a_first_process_that_dies_before_any_shape_fails_them_all(scripted: Scr
     _, report = scripted(stage)
     assert failures(report) == [(cell(index), Phase.LOAD, death.reason) for index in range(3)]
     assert len(stage.servants) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_process_that_cannot_be_started_costs_its_share(scripted: Scripted, first: int) -> None:
+    """The kernel may refuse a new process: all shapes fail if it was the first; what others measured stands."""
+    stage = Stage()
+    start = stage.start
+
+    def refusing(wanted: Plan, opens: OpenBackend) -> InlineServant | ScriptedServant:
+        if len(stage.servants) >= first:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return start(wanted, opens)
+
+    stage.start = refusing  # type: ignore[method-assign]
+    outcome, report = scripted(stage)
+    if first:
+        assert cells(report.measured) == [cell(0), cell(1), cell(2)]
+        assert all(Caveat.FEWER_PROCESSES in caveats(outcome, index) for index in range(3))
+    else:
+        assert failures(report) == [(cell(index), Phase.PROBE, FailureReason.INTERNAL_ERROR) for index in range(3)]
+        assert "temporarily unavailable" in report.failed[0].message
 
 
 def test_a_process_that_dies_without_a_word_has_not_got_beyond_its_start(scripted: Scripted) -> None:

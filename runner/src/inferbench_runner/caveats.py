@@ -102,13 +102,19 @@ def _doubt(caveat: Caveat, message: str) -> CellCaveat:
 
 def _sampling(figures: Figures, circumstances: Circumstances) -> Iterator[CellCaveat]:
     measurement, p95 = circumstances.measurement, figures.call.p95
+    sound = measurement.profile is Profile.SOUND
     if figures.call.count < MIN_SAMPLES_FOR_P95:
         yield _doubt(
             Caveat.TOO_FEW_SAMPLES,
             f"{figures.call.count} samples, and a p95 needs {MIN_SAMPLES_FOR_P95}; raise measurement.maxSeconds or "
             "minSamples.",
         )
-    sound = measurement.profile is Profile.SOUND
+    elif sound and figures.call.count < measurement.min_samples:
+        yield _doubt(
+            Caveat.TOO_FEW_SAMPLES,
+            f"{figures.call.count} samples within measurement.maxSeconds, and measurement.minSamples asks for "
+            f"{measurement.min_samples}; raise the one or lower the other.",
+        )
     target = measurement.target_half_width_percent
     if sound and not p95.half_width * 100 <= target:
         width = f"± {p95.half_width:.1%}" if isfinite(p95.half_width) else "not known at all"

@@ -145,7 +145,7 @@ class Caveat(StrEnum):
     """The closed list of doubts about a number."""
 
     TOO_FEW_SAMPLES = "TooFewSamples"
-    """Fewer than 130 samples are behind the p95."""
+    """Fewer than 130 samples are behind the p95, or fewer than were asked for."""
     TARGET_MISSED = "TargetMissed"
     """The interval of the p95 is wider than was asked for."""
     FEWER_PROCESSES = "FewerProcesses"

@@ -118,8 +118,12 @@ class Run:
     def _share(self, share: int) -> None:
         """Let one process do its share of every shape; where it dies, another one does the rest."""
         while left := _unfinished(self.cells, share):
-            child = self.start(self.plan, self.open_backend)
             self._doing = None
+            try:
+                child = self.start(self.plan, self.open_backend)
+            except OSError as error:
+                self._give_up(Failure.from_error(PhaseFailedError(Phase.PROBE, error)), left, share)
+                continue
             try:
                 self._process(child, share, left)
             except ChildDiedError as death:

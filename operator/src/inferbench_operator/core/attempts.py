@@ -19,7 +19,7 @@ from inferbench_operator.core.names import Reason
 from inferbench_operator.core.reports import printable
 from inferbench_operator.models.benchmark import ExecutionPolicy
 from inferbench_runner import contract as runner
-from inferbench_runner.contract import CellFailed, CellMeasured
+from inferbench_runner.contract import CellFailed, CellMeasured, Position
 
 # Job and pod are watched apart, so the end of a Job may be seen before that of its pod, which alone has the figures.
 _LAST_CALL = timedelta(seconds=10)
@@ -61,6 +61,8 @@ class Judgement:
     """Whether the attempt ended because a deadline passed, so that its Job must be removed."""
     measured: Mapping[str, CellMeasured] = field(default_factory=dict)
     failed: Mapping[str, Failure] = field(default_factory=dict)
+    culprit: str = ""
+    """Cell that the runner, supervisor and all, died on."""
 
 
 def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
@@ -130,27 +132,30 @@ def _ended(attempt: Attempt, pod: Pod, end: Termination) -> Judgement:
     measured = {entry.cell: entry for entry in report.measured} if report else {}
     typed = {entry.cell: _typed(entry) for entry in report.failed} if report else {}
     missing = [cell for cell in attempt.cells if cell not in measured and cell not in typed]
-    return Judgement(attempt, Stage.ENDED, measured=measured, failed=typed | _unspoken(missing, pod, end))
+    doing = end.report.doing if end.report and _died_of_its_work(pod, end) else None
+    culprit = doing.cell if doing and doing.cell in missing else None
+    failed = typed | _unspoken(missing, _container_failure(pod, end), doing, culprit)
+    return Judgement(attempt, Stage.ENDED, measured=measured, failed=failed, culprit=culprit or "")
 
 
 def _typed(entry: CellFailed) -> Failure:
     return Failure(entry.reason, f"{printable(entry.message)} (in {entry.phase})", retryable=entry.reason.retryable)
 
 
-def _unspoken(missing: Sequence[str], pod: Pod, end: Termination) -> dict[str, Failure]:
+def _unspoken(
+    missing: Sequence[str], failure: Failure, doing: Position | None, culprit: str | None
+) -> dict[str, Failure]:
     """Say why the cells have no figures of which the runner said nothing; blame the one that it died on, if any."""
-    failure = _container_failure(pod, end)
-    doing = end.report.doing if end.report else None
-    if doing is None or not _died_of_its_work(pod, end):
+    if doing is None or (doing.cell and not culprit):
         return dict.fromkeys(missing, failure)
     own = replace(failure, message=f"{failure.message} (in {doing.phase})")
-    if doing.cell is None:
+    if not culprit:
         return dict.fromkeys(missing, own)
-    if doing.cell not in missing:
-        return dict.fromkeys(missing, failure)
-    where = f"cell {doing.cell} (in {doing.phase})"
-    other = Failure(failure.reason, f"Not measured to the end: the runner ended on another shape, {where}; see there.")
-    return {cell: own if cell == doing.cell else other for cell in missing}
+    where = f"cell {culprit} (in {doing.phase})"
+    other = Failure(
+        Reason.OTHER_CELL_FAILED, f"Not measured to the end: the runner ended on another shape, {where}; see there."
+    )
+    return {cell: own if cell == culprit else other for cell in missing}
 
 
 def _died_of_its_work(pod: Pod, end: Termination) -> bool:

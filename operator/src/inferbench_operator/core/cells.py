@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from inferbench_operator.core import jobs, names, results
 from inferbench_operator.core.attempts import Failure, Judgement, Stage
@@ -12,6 +12,7 @@ from inferbench_operator.core.names import Reason
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.core.situation import Situation
 from inferbench_operator.models.status import CellState, CellStatus
+from inferbench_runner.contract import FailureReason, Verdict
 
 _MESSAGE_LENGTH = 200
 
@@ -34,7 +35,7 @@ def new_jobs(situation: Situation, entries: Mapping[str, CellStatus], settings: 
     }
     free = situation.spec.execution.max_parallel_jobs - len(active)
     wanted: list[Manifest] = []
-    for plan in group(situation.cells):
+    for plan in _plans(situation):
         missing = _missing(plan, entries)
         if missing and plan.hash not in active and len(wanted) < free:
             placement = situation.placements[missing[0].accelerator.name]
@@ -77,14 +78,31 @@ def _failure(cell: Cell, latest: Judgement | None, before: CellStatus | None, at
 def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Failure | None) -> CellStatus:
     if failure is None:
         return results.entry(cell, state=CellState.PENDING, attempts=attempts)
-    final = not failure.retryable or attempts > situation.spec.execution.retries
+    # What another cell has cost is not held against this one; each death is held against some cell, so that it ends.
+    told = (judgement.failed.get(cell.hash) for judgement in situation.judgements)
+    own = attempts - sum(why is not None and why.reason == Reason.OTHER_CELL_FAILED for why in told)
+    innocent = failure.reason == Reason.OTHER_CELL_FAILED
+    final = not failure.retryable or (own > situation.spec.execution.retries and not innocent)
     return results.entry(
         cell,
         state=CellState.FAILED if final else CellState.PENDING,
         attempts=attempts,
         reason=failure.reason,
         message=names.shortened(failure.message, _MESSAGE_LENGTH),
+        verdict=Verdict.INVALID if failure.reason == FailureReason.NUMERIC_MISMATCH else None,
     )
+
+
+def _plans(situation: Situation) -> Iterator[PlanGroup]:
+    """Yield the cells by Job: one that a runner died on is tried by itself, so that it takes no other along again."""
+    culprits = {judgement.culprit for judgement in situation.judgements}
+    for plan in group(situation.cells):
+        rest = tuple(cell for cell in plan.cells if cell.hash not in culprits)
+        alone = [cell for cell in plan.cells if cell.hash in culprits]
+        if rest:
+            yield PlanGroup(plan.hash, rest)
+        for cell in alone:
+            yield PlanGroup(names.digest([plan.hash, cell.hash], 10), (cell,)) if len(plan.cells) > 1 else plan
 
 
 def _refused(
@@ -92,7 +110,7 @@ def _refused(
 ) -> dict[str, CellStatus]:
     """Return failed entries for the cells whose next Job the API server has refused."""
     failed: dict[str, CellStatus] = {}
-    for plan in group(situation.cells) if refusals else ():
+    for plan in _plans(situation) if refusals else ():
         missing = _missing(plan, entries)
         refusal = refusals.get(_next_job_name(situation, plan, entries))
         if missing and refusal:

@@ -60,6 +60,7 @@ class Reason(StrEnum):
     JOB_LOST = "JobLost"
     EVICTED = "Evicted"
     OUT_OF_MEMORY = "OutOfMemory"
+    OTHER_CELL_FAILED = "OtherCellFailed"
     RUNNER_KILLED = "RunnerKilled"
     RUNNER_FAILED = "RunnerFailed"
     NO_REPORT = "NoReport"
