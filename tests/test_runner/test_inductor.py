@@ -18,7 +18,10 @@ from inferbench_runner.contract import CACHE_VARIABLE, CacheOutcome
 from inferbench_runner.errors import CompileFailedError, CompileOutOfMemoryError
 from test_runner.tiny import load_random, only_shape
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="install g++, with which PyTorch compiles for CPUs")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="install g++, with which PyTorch compiles for CPUs"),
+]
 
 COMPILE = {"kind": "CPU", "execution": "Compile"}
 
