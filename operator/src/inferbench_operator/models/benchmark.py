@@ -236,8 +236,8 @@ class ExecutionPolicy(ApiModel):
     )
     compile_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = Field(
         default=3600,
-        description="Longest time to compile the graph of one cell, in seconds. It counts towards measureDeadlineSeconds "
-        "too.",
+        description="Longest time to compile the graph of one cell, in seconds. It counts towards "
+        "measureDeadlineSeconds too.",
     )
     measure_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = Field(
         default=3600, description="Longest time that a runner may run, in seconds."
