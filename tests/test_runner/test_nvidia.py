@@ -27,10 +27,10 @@ from inferbench_runner.worker import (
     Bind,
     Command,
     Compile,
-    Compiled,
     Failure,
     Measure,
     Prepare,
+    Prepared,
     Refer,
     Release,
     Warm,
@@ -99,7 +99,8 @@ def test_outputs_pass_the_gate(
 ) -> None:
     """Each execution and precision gives the model's own output, with and without padding."""
     loaded = nvidia_model(FakeCuda(), device=device, precision=precision, model=model, shapes=((length, 2),))
-    loaded.compile(first(loaded))
+    if loaded.compiles:
+        loaded.compile(first(loaded))
     correctness = loaded.verify(first(loaded))
     assert float(correctness.max_relative_error) < float(correctness.max_relative_error_allowed) / 4
 
@@ -109,7 +110,6 @@ def test_a_compiled_model_passes_the_gate_and_its_recompilations_are_counted() -
     """The first call compiles; a call of another kind in a window that is watched is counted as a new graph."""
     loaded = nvidia_model(FakeCuda(), device=COMPILE)
     compilation = loaded.compile(first(loaded))
-    assert compilation is not None
     assert (compilation.compiler, compilation.arguments) == (inductor.COMPILER, "dynamic=False mode=default")
     loaded.verify(first(loaded))
     with loaded.bound(first(loaded)) as bound, bound.worker():
@@ -266,7 +266,6 @@ def test_a_graph_is_recorded_once_after_three_calls_on_a_stream_of_their_own() -
     begun = log.index("stream")
     assert log[begun : begun + 6] == ["stream", "forward", "forward", "forward", "end of stream", "capture"]
     compilation = loaded.compile(other)
-    assert compilation is not None
     assert (compilation.compiler, compilation.arguments) == (f"CUDA graphs of torch {torch.__version__}", "warmups=3")
     assert cuda.log.count("capture") == 2
     for shape in (one, other):
@@ -405,13 +404,14 @@ def test_the_measuring_process_goes_through_all_its_steps(device: dict[str, Any]
     worker = Worker(backend.plan, lambda _plan, _host: backend)
     quota = Quota(20, 0, 10**9)
     commands: list[Command] = [Prepare(), Refer(0), Refer(1)]
-    commands += [Compile(0), Bind(0), Warm(0, quota), Compile(1), Bind(1), Warm(1, quota)]
+    commands += [Compile(0), Compile(1)] if device else []
+    commands += [Bind(0), Warm(0, quota), Bind(1), Warm(1, quota)]
     commands += [Measure(0, quota, 0, "x"), Measure(1, quota, 0, "x")]
     for command in commands:
         value = worker.handle(command).value
         assert not isinstance(value, Failure), value
-        if isinstance(value, Compiled):
-            assert (value.compilation is None) == (not device)
+        if isinstance(value, Prepared):
+            assert value.compiles == bool(device)
         if isinstance(value, Round):
             assert len(value.series.device) == len(value.series.calls) >= 20
             assert value.usage is not None

@@ -89,22 +89,21 @@ class CPUModel:
         return self.host.model.to(self._dtype)
 
     @property
-    def _compiles(self) -> bool:
+    def compiles(self) -> bool:
+        """Whether it was asked for."""
         return self.plan.device.execution is Execution.COMPILE
 
     @cached_property
     def _callable(self) -> Callable[..., Model]:
         """What is called: the model, or its compiled form."""
-        return compiled(self._converted) if self._compiles else self._converted
+        return compiled(self._converted) if self.compiles else self._converted
 
     def refer(self, shape: Shape) -> None:
         """Compute the right outputs for a shape, while the weights are still in full precision."""
         self.host.references.add(shape)
 
-    def compile(self, shape: Shape) -> Compilation | None:
+    def compile(self, shape: Shape) -> Compilation:
         """Compile the graph of this shape, by calling it for the first time."""
-        if not self._compiles:
-            return None
         with typed_memory():
             inputs = make_inputs(self._converted, shape, self.plan.seed)
 
@@ -140,7 +139,7 @@ class CPUModel:
             call=partial(self._callable, **inputs),
             end_to_end=self.host.end_to_end.bind(shape, self._forward),
             worker=self._worker,
-            observe=_observe if self._compiles else None,
+            observe=_observe if self.compiles else None,
         )
 
     def _forward(self, inputs: Inputs) -> Model:

@@ -12,7 +12,7 @@ import torch
 
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.clock import now_ns, to_milliseconds
-from inferbench_runner.contract import CacheOutcome, Compilation
+from inferbench_runner.contract import CACHE_VARIABLE, CacheOutcome, Compilation
 from inferbench_runner.errors import (
     CompileFailedError,
     CompileOutOfMemoryError,
@@ -20,9 +20,6 @@ from inferbench_runner.errors import (
     RunnerError,
     is_out_of_memory,
 )
-
-CACHE: Final = "TORCHINDUCTOR_CACHE_DIR"
-"""Environment variable with the folder in which Inductor keeps what it has compiled."""
 
 GRAPHS: Final = 64
 """Graphs of one model before PyTorch gives up compiling: each shape of a plan has one, and each way of calling it."""
@@ -60,7 +57,8 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     spent, after = now_ns() - begun, _cache()
     hits, misses = (after[name] - before[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss"))
     found = CacheOutcome.HIT if hits > misses == 0 else CacheOutcome.MISS
-    outcome = found if CACHE in os.environ else CacheOutcome.OFF
+    # Without one, what is compiled lies in a temporary folder, which dies with the pod.
+    outcome = found if CACHE_VARIABLE in os.environ else CacheOutcome.OFF
     return Compilation(
         milliseconds=to_milliseconds(spent),
         peak_memory_mebibytes=peak_memory_mebibytes(),

@@ -166,10 +166,13 @@ class NVIDIAModel:
         """Compute the right outputs for a shape, while the weights are still on the host in full precision."""
         self.host.references.add(shape)
 
-    def compile(self, shape: Shape) -> Compilation | None:
+    @property
+    def compiles(self) -> bool:
+        """Whether anything but the plain execution was asked for."""
+        return self._execution is not Execution.EAGER
+
+    def compile(self, shape: Shape) -> Compilation:
         """Record the graph of this shape, or compile it by calling it for the first time."""
-        if self._execution is Execution.EAGER:
-            return None
         with typed_device():
             inputs = make_inputs(self._placed, shape, self.plan.seed)
 
