@@ -58,7 +58,7 @@ engine:
 	@test -n '$(ENGINE)' || { echo 'No docker, podman or buildah is on the path; install one, or name it: make images ENGINE=...'; exit 1; }
 
 lock: $(VENV)/light ## choose the newest versions of all dependencies
-	$(UV) compile pyproject.toml --extra operator --extra torch --extra report --group dev --universal \
+	$(UV) compile pyproject.toml --extra operator --extra nvidia --extra torch --extra report --group dev --universal \
 	  --python-version 3.11 --no-header --upgrade --quiet --output-file requirements.lock
 
 clean: ## remove what was installed and generated in this folder
@@ -81,5 +81,5 @@ $(VENV)/light: requirements.lock pyproject.toml | $(BIN)/python
 # PyTorch and transformers: several gigabytes, a minute or two.
 $(VENV)/heavy: $(VENV)/light
 	@echo "Installing PyTorch and transformers (several gigabytes; a minute or two)."
-	@VIRTUAL_ENV=$(VENV) $(UV) install --quiet --constraint requirements.lock --editable '.[operator,report,torch]'
+	@VIRTUAL_ENV=$(VENV) $(UV) install --quiet --constraint requirements.lock --editable '.[nvidia,operator,report,torch]'
 	@touch $@

@@ -41,15 +41,15 @@ class MissingDependencyError(RunnerError):
 
 
 class DeviceNotFoundError(RunnerError):
-    """Retry: no. The image lacks what would drive the device, on every node."""
+    """Retry: no. The image lacks what would drive the device, or the pod has none, and so would the next one."""
 
     reason = FailureReason.DEVICE_NOT_FOUND
 
-    def __init__(self, kind: str) -> None:
-        """Name the kind of device that nothing here can drive."""
+    def __init__(self, kind: str, explanation: str = "", way_out: str = "") -> None:
+        """Name the kind of device, why it can't be had, and what to do; without these nothing here can drive it."""
         super().__init__(
-            f"device.kind: this runner image has no back end for {kind}; "
-            "set runner.image to one that has, or measure on CPU."
+            f"device.kind: {explanation or f'this runner image has no back end for {kind}'}; "
+            f"{way_out or 'set runner.image to one that has, or measure on CPU'}."
         )
 
 
@@ -212,6 +212,80 @@ class CompileOutOfMemoryError(RunnerError):
         super().__init__(
             f"The memory ran out in the compiler ({compiler}); raise runner.resources.limits.memory, fill the cache on "
             "a larger instance, or use a smaller batch or length."
+        )
+
+
+class DeviceOutOfMemoryError(RunnerError):
+    """Retry: yes. Another process may have held a part of the memory, and another node may have more."""
+
+    reason = FailureReason.DEVICE_OUT_OF_MEMORY
+
+    def __init__(self, detail: str) -> None:
+        """Say what to change, and quote what the device's library says about it."""
+        super().__init__(
+            "The device's memory ran out; use a smaller batch or length, or instanceTypes with more memory on the "
+            f"device: {detail}"
+        )
+
+
+class DeviceBusyError(RunnerError):
+    """Retry: yes. Whoever holds the device will let it go."""
+
+    reason = FailureReason.DEVICE_BUSY
+
+    def __init__(self, detail: str) -> None:
+        """Say what to change, and quote what the device's library says about it."""
+        super().__init__(
+            f"Another process holds the device; set execution.exclusiveNode, or end what runs on the node: {detail}"
+        )
+
+
+class RuntimeIncompatibleError(RunnerError):
+    """Retry: no. Driver, libraries and device of such nodes don't fit together."""
+
+    reason = FailureReason.RUNTIME_INCOMPATIBLE
+
+    def __init__(self, detail: str) -> None:
+        """Say what to change, and quote what the device's library says about it."""
+        super().__init__(
+            "The image's libraries don't fit the node's device or driver; set runner.image to one that does, or update "
+            f"the driver: {detail}"
+        )
+
+
+class DeviceTimeoutError(RunnerError):
+    """Retry: yes. The device may have been held up."""
+
+    reason = FailureReason.DEVICE_TIMEOUT
+
+    def __init__(self, detail: str) -> None:
+        """Say what to change, and quote what the device's library says about it."""
+        super().__init__(
+            f"The device did not finish a call in its time; use a smaller batch or length, or another node: {detail}"
+        )
+
+
+class HardwareFaultError(RunnerError):
+    """Retry: yes. On another node, since this one is suspect."""
+
+    reason = FailureReason.HARDWARE_ERROR
+
+    def __init__(self, detail: str) -> None:
+        """Say what to look at, and quote what the device's library says about it."""
+        super().__init__(
+            f"The device reports a fault of its own; look at the node's kernel log, and measure on another: {detail}"
+        )
+
+
+class BadInputError(RunnerError):
+    """Retry: no. The device refuses the inputs of the graph."""
+
+    reason = FailureReason.BAD_INPUT
+
+    def __init__(self, detail: str) -> None:
+        """Say what to look at, and quote what the device's library says about it."""
+        super().__init__(
+            f"The device refuses the model's inputs; correct model.config or the files of the model: {detail}"
         )
 
 
