@@ -60,7 +60,7 @@ class Client:
                 await config.load_kube_config(client_configuration=configuration)
             except Exception as error:
                 # In a file that is no kubeconfig, the package's parser raises whatever it stumbles over.
-                raise NoClusterError(f"{type(error).__name__}: {error}") from error
+                raise NoClusterError(error) from error
         return cls(transport.ApiClient(configuration))
 
     async def __aenter__(self) -> Self:

@@ -37,9 +37,10 @@ class RefusedError(KubernetesError):
 class NoClusterError(Exception):
     """There is no cluster to work for; do not retry."""
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, cause: Exception) -> None:
         """Say what to give the operator, and what its client says about what it has."""
+        detail = " ".join(str(cause).split())
         super().__init__(
             "No cluster: run it in a pod with a service account, or name a kubeconfig that has a current context in "
-            f"KUBECONFIG: {' '.join(detail.split())}"
+            f"KUBECONFIG: {type(cause).__name__}: {detail}"
         )
