@@ -7,8 +7,14 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv pip
 export PYTHONPATH := tests
 
+ENGINE ?= $(firstword $(notdir $(wildcard $(foreach name,docker podman buildah,$(addsuffix /$(name),$(subst :, ,$(PATH)))))))
+IMAGES ?= operator runner-cpu runner-cuda runner-neuronx
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+REVISION = $(shell git rev-parse HEAD)
+BUILD = $(ENGINE) build --label org.opencontainers.image.revision=$(REVISION) $(BUILD_ARGS)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit check generate bench lock clean control-plane
+.PHONY: help demo test test-unit check generate bench images image-operator engine lock clean control-plane
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -25,11 +31,12 @@ test: check ## all checks and tests, the end-to-end tests on an embedded Kuberne
 test-unit: $(VENV)/heavy ## the tests that need no control plane, without the slow ones
 	$(BIN)/pytest -m "not e2e and not slow"
 
-check: $(VENV)/light ## ruff, mypy --strict, import-linter, drift of generated files
+check: $(VENV)/light ## ruff, mypy --strict, import-linter, hadolint, drift of generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint operator/Dockerfile runner/Dockerfile
 	$(BIN)/python -m inferbench_operator.models.crds --check
 
 generate: $(VENV)/light ## write the CRDs from the models
@@ -39,8 +46,19 @@ bench: $(VENV)/light ## measure the operator and the runner, figures beside thei
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
 	$(BIN)/python -m cluster bench $(PARTS)
 
+images: $(IMAGES:%=image-%) ## build the images; IMAGES="operator runner-cpu" chooses, BUILD_ARGS=--build-arg=... is passed on
+
+image-operator: engine
+	$(BUILD) --file operator/Dockerfile --tag inferbench/operator:$(VERSION) .
+
+image-runner-%: engine
+	$(BUILD) --file runner/Dockerfile --target $* --tag inferbench/runner-$*:$(VERSION) .
+
+engine:
+	@test -n '$(ENGINE)' || { echo 'No docker, podman or buildah is on the path; install one, or name it: make images ENGINE=...'; exit 1; }
+
 lock: $(VENV)/light ## choose the newest versions of all dependencies
-	$(UV) compile pyproject.toml --extra operator --extra torch --extra report --group dev --universal \
+	$(UV) compile pyproject.toml --extra operator --extra nvidia --extra torch --extra report --group dev --universal \
 	  --python-version 3.11 --no-header --upgrade --quiet --output-file requirements.lock
 
 clean: ## remove what was installed and generated in this folder
@@ -63,5 +81,5 @@ $(VENV)/light: requirements.lock pyproject.toml | $(BIN)/python
 # PyTorch and transformers: several gigabytes, a minute or two.
 $(VENV)/heavy: $(VENV)/light
 	@echo "Installing PyTorch and transformers (several gigabytes; a minute or two)."
-	@VIRTUAL_ENV=$(VENV) $(UV) install --quiet --constraint requirements.lock --editable '.[operator,report,torch]'
+	@VIRTUAL_ENV=$(VENV) $(UV) install --quiet --constraint requirements.lock --editable '.[nvidia,operator,report,torch]'
 	@touch $@

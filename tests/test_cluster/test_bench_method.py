@@ -13,10 +13,11 @@ from rich.console import Console
 
 from cluster.bench.figures import Figure, percentile
 from cluster.bench.method.costs import Clocks, clock_ns, family
+from cluster.bench.method.loop import Turn, figures
 from cluster.bench.method.pairs import Ratio, in_turns, ratio
 from cluster.bench.method.settings import VARIABLE, Row, Settings, SettingsError
 from cluster.bench.method.study import plans, timed_seconds
-from cluster.bench.method.tools import last_object, pyperf_values
+from cluster.bench.method.tools import Work, last_object, pyperf_values
 from cluster.bench.running import TooFewProcessorsError, processors, run
 from cluster.bench.table import figure_line
 from inferbench_runner.contract import CellDetails, CompactReport, FullReport, Interval, Latency, Phase, Position
@@ -136,6 +137,22 @@ def test_the_study_is_six_plans_with_36_cells() -> None:
     assert [name for name, _ in plans(Settings(study_models=("vit-base",)))] == ["vit-base"]
 
 
+def test_rounds_and_processes_are_compared_with_the_calls_next_to_them() -> None:
+    """p50: the median over pairs of rounds; p95: over pairs of processes; a machine that slows down changes neither."""
+    ms = 1_000_000
+    turns = [
+        Turn(process, [11 * factor * ms] * 4, [10 * factor * ms] * 4) for process in (0, 1) for factor in (1, 5, 100)
+    ]
+
+    p50, p95 = figures(turns, Work(8, 24, 2))
+
+    assert (round(p50.value or 0, 9), round(p95.value or 0, 9)) == (1.1, 1.1)
+    assert "length 8, 2 threads" in p50.name
+    assert "6 pairs of rounds" in p50.detail
+    assert "in 2 pairs" in p95.detail
+    assert "24 samples" in p95.detail
+
+
 def test_pyperf_values_come_from_all_workers() -> None:
     """Runs that only calibrate have no values."""
     runs = [{"warmups": [[1, 0.5]]}, {"values": [0.1, 0.2], "warmups": [[1, 0.3]]}, {"values": [0.3]}]
@@ -159,9 +176,9 @@ def test_the_last_object_is_what_a_script_says(output: str, expected: dict[str, 
 
 def test_settings_come_from_one_variable() -> None:
     """What it leaves out stays as it is; what is no setting is refused."""
-    found = Settings.from_environment({VARIABLE: '{"rows": ["study"], "loop_samples": 5}'})
+    found = Settings.from_environment({VARIABLE: '{"rows": ["study"], "loop_samples": {"8": 5}}'})
 
-    assert (found.rows, found.loop_samples, found.layers) == ((Row.STUDY,), 5, 12)
+    assert (found.rows, found.loop_samples, found.layers) == ((Row.STUDY,), {8: 5}, 12)
     assert Settings.from_environment({}) == Settings()
     with pytest.raises(SettingsError, match=r"loop_sample\b"):
         Settings.from_environment({VARIABLE: '{"loop_sample": 1}'})

@@ -49,6 +49,8 @@ def _rules(node: dict[str, Any], definitions: dict[str, Any]) -> Any:  # noqa: A
         pytest.param(figures.CaveatEntry, contract.CellCaveat, id="a doubt"),
         pytest.param(figures.Correctness, contract.Correctness, id="the comparison with the reference"),
         pytest.param(figures.Noise, contract.Noise, id="noise of the host"),
+        pytest.param(figures.Compilation, contract.Compilation, id="how it was compiled"),
+        pytest.param(figures.DeviceUse, contract.DeviceUse, id="what the device did"),
     ],
 )
 def test_both_models_have_the_same_fields_and_bounds(api: type[BaseModel], runner: type[BaseModel]) -> None:

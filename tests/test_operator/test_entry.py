@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,21 @@ def test_the_command_explains_itself() -> None:
     )
     for word in ("--namespace", "--metrics-port", "--liveness"):
         assert word in done.stdout
+
+
+@pytest.mark.parametrize("content", [None, "", "not: [a kubeconfig"], ids=["no file", "an empty one", "a broken one"])
+def test_without_a_cluster_it_says_what_it_needs(tmp_path: Path, content: str | None) -> None:
+    """No pod, no usable kubeconfig: one sentence, and no traceback."""
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("KUBERNETES_")}
+    variables = kept | {"KUBECONFIG": str(path), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "inferbench_operator"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "No cluster: run it in a pod" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("package", ["core", "models"])

@@ -179,6 +179,12 @@ def test_the_operators_default_image_is_in_no_hash() -> None:
     assert other["metadata"] == usual["metadata"]
 
 
+def test_the_runners_deadlines_reach_the_plan() -> None:
+    """It ends by itself, with what it has, and gives a compiler up that doesn't come to an end."""
+    plan = _plan(_container(execution={"measureDeadlineSeconds": 70, "compileDeadlineSeconds": 60}))
+    assert (plan.deadline_seconds, plan.compile_deadline_seconds) == (70, 60)
+
+
 def test_kubernetes_expands_nothing_in_the_plan() -> None:
     """A model may have $(HOME) in its name, which in a variable's value would be replaced."""
     container = _container(models=[{"name": "odd", "id": "/models/$(HOME)/$$x"}])

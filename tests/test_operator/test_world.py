@@ -120,7 +120,8 @@ def test_cells_that_no_runner_survives_take_no_other_along(number: int, retries:
     assert set(world.cluster.measured.values()) == {1}
     given = [job["metadata"]["annotations"]["inferbench.dev/cells"].split(",") for job in world.jobs]
     for cell in deadly:
-        assert sum(each == [cell] for each in given) >= retries
+        # It kills for the first time among others, unless those have all been found out before.
+        assert sum(each == [cell] for each in given) in {retries, retries + 1}
     entries = {entry["cell"]: entry for entry in world.status["results"]}
     assert {entries[cell]["reason"] for cell in deadly} == {"OutOfMemory"}
 
@@ -210,17 +211,21 @@ def test_it_always_ends_well_when_the_trouble_ends(
 def test_retries_are_bounded(
     faults: Faults, delays: list[float], outcomes: list[Outcome], acts: list[tuple[float, Act]], retries: int
 ) -> None:
-    """No cell is given to more than retries+1 Jobs, and one that has failed for good says why."""
+    """No cell is tried more than retries+1 times for its own sake, and one that has failed for good says why.
+
+    A Job that dies of one of its cells is held against that one only, and there are three cells in a plan.
+    """
     world = play(Script(_spec(retries=retries), faults, outcomes, delays, acts))
     given_to = Counter(cells_of_jobs(world.jobs))
-    assert max(given_to.values()) <= retries + 1
+    assert max(given_to.values()) <= 3 * (retries + 1)
     for entry in world.status["results"]:
         assert (entry["state"] == "succeeded") == (entry["cell"] in world.results)
         assert entry["attempts"] == given_to[entry["cell"]]
         if entry["state"] == "failed":
             assert entry["reason"]
             assert entry["reason"] != "JobLost"
-            assert entry["attempts"] == retries + 1 or entry["reason"] == "SequenceTooLong"
+            assert entry["reason"] != "OtherCellFailed"
+            assert entry["attempts"] >= retries + 1 or entry["reason"] == "SequenceTooLong"
     assert kstatus(world.benchmark) == ("Failed" if "failed" in world.states.values() else "Current")
 
 

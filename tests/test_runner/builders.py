@@ -29,7 +29,6 @@ from inferbench_runner.worker import (
     Bind,
     Command,
     Compile,
-    Compiled,
     Failure,
     Measure,
     OpenBackend,
@@ -56,6 +55,8 @@ PERFECT = Correctness(
     max_relative_error="0",
     max_relative_error_allowed="0.01",
 )
+
+MADE = Compilation(milliseconds=5, compiler="scripted 1")
 
 
 def cell(index: int) -> str:
@@ -144,7 +145,8 @@ class FakeBackend:
     on_fetch: Callable[[], None] = lambda: None
     on_load: Callable[[], None] = lambda: None
     on_refer: Callable[[Shape], None] = lambda _: None
-    on_compile: Callable[[Shape], Compilation | None] = lambda _: None
+    on_compile: Callable[[Shape], Compilation] | None = None
+    """None for a model that is called as it is."""
     on_verify: Callable[[Shape], None] = lambda _: None
     on_bound: Callable[[Shape], None] = lambda _: None
     on_call: Callable[[Shape], object] = lambda _: None
@@ -181,9 +183,15 @@ class FakeBackend:
         self.log.append(("refer", shape))
         self.on_refer(shape)
 
-    def compile(self, shape: Shape) -> Compilation | None:
-        """Make nothing unless the test says otherwise."""
+    @property
+    def compiles(self) -> bool:
+        """Whether the test does."""
+        return self.on_compile is not None
+
+    def compile(self, shape: Shape) -> Compilation:
+        """Make what the test makes."""
         self.log.append(("compile", shape))
+        assert self.on_compile is not None
         return self.on_compile(shape)
 
     def verify(self, shape: Shape) -> Correctness:
@@ -391,7 +399,7 @@ class ScriptedServant:
     def _answer(self, command: Command) -> Value:
         match command:
             case Prepare():
-                return Prepared(command.source or Source(), {"device": "scripted"})
+                return Prepared(command.source or Source(), {"device": "scripted"}, compiles=True)
             case Bind():
                 return PERFECT
             case Warm():
@@ -399,7 +407,7 @@ class ScriptedServant:
             case Measure():
                 return self._round(command)
             case Compile():
-                return Compiled(None)
+                return MADE
             case Refer() | Release():
                 return None
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from inferbench_runner.backends.base import Bound, Source
-from inferbench_runner.contract import Correctness, ModelRef, Phase, Plan, Shape
+from inferbench_runner.contract import Compilation, Correctness, ModelRef, Phase, Plan, Shape
 from inferbench_runner.probe import Host
 
 PERFECT = Correctness(
@@ -62,9 +62,12 @@ class DyingBackend:
     def refer(self, _shape: Shape) -> None:
         """Compute nothing."""
 
-    def compile(self, shape: Shape) -> None:
+    compiles = True
+
+    def compile(self, shape: Shape) -> Compilation:
         """Make nothing."""
         self.reach(Phase.COMPILE, shape)
+        return Compilation(milliseconds=0, compiler="none")
 
     def verify(self, shape: Shape) -> Correctness:
         """Accept every shape."""

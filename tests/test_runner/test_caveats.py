@@ -342,6 +342,12 @@ def test_messages_fit_whatever_the_figures(
         warmup_calls=10**9,
         warmups_settled=False,
         counters=Counters(10**9, 10**9, 10**8, 10**15, 10**15, 10**17, 10**9),
+        usage=Usage(
+            throttled=frozenset({"HwSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown", "SwThermalSlowdown"}),
+            neighbours=10**9,
+            sharing=frozenset({"MIG", "MPS", "time slices"}),
+            recompilations=10**9,
+        ),
     )
     measurement = Measurement.model_validate({"load": load, "profile": profile, "processes": 32})
     _, found = judge(figures, Circumstances(measurement, processes=0, interleaved=False, step_ns=DAY))

@@ -19,7 +19,7 @@ from scipy import stats
 
 from inferbench_runner.adaptive import Design
 from inferbench_runner.contract import Measurement
-from inferbench_runner.interval import Ordered, blocks, cut
+from inferbench_runner.interval import Ordered, blocks, cut, widened
 from test_runner.latency_processes import DEPENDENT, INDEPENDENT, count_holding, slow_host
 
 pytestmark = pytest.mark.slow
@@ -60,6 +60,30 @@ def test_the_slow_host_is_as_dependent_as_a_real_one() -> None:
     long = slow_host(np.random.default_rng(1), 2_000_000) - 1
     found = [float(np.corrcoef(long[:-lag], long[lag:])[0, 1]) for lag in (1, 10, 100)]
     assert found == pytest.approx([0.80, 0.56, 0.21], abs=0.02)
+
+
+def test_a_bootstrap_over_the_same_blocks_holds_less_often() -> None:
+    """On the slow host, where both give an interval: why the scatter of the blocks is used, and not a bootstrap."""
+    count, calls, resamples = 100, 34, 200
+    true = 1e7 * float(stats.norm.ppf(0.95, 1, 0.05))
+    given = ours = bootstrap = 0
+    for seed in range(count):
+        generator = np.random.default_rng(seed)
+        rounds = (1e7 * slow_host(generator, 60 * calls)).astype(np.int64).reshape(3, 20, calls)
+        processes = [list(part) for part in rounds]
+        parts = blocks(processes, cut(processes))
+        p95 = widened(Ordered.from_blocks(parts).percentile(95), processes, 95)
+        if p95.low is None or p95.high is None:
+            continue
+        picks = generator.integers(0, len(parts), (resamples, len(parts)))
+        drawn = [np.percentile(np.concatenate([parts[k] for k in pick]), 95, method="inverted_cdf") for pick in picks]
+        low, high = np.percentile(drawn, [2.5, 97.5])
+        given += 1
+        ours += p95.low <= true <= p95.high
+        bootstrap += bool(low <= true <= high)
+    assert given > count / 2
+    assert ours / given >= 0.9
+    assert bootstrap / given <= 0.8
 
 
 def test_a_tenth_of_a_real_series_tells_its_p95() -> None:

@@ -8,8 +8,14 @@ import pytest
 
 from inferbench_runner.contract import CellFailed, FailureReason, Phase
 from inferbench_runner.errors import (
+    BadInputError,
     CacheUnwritableError,
+    DeviceBusyError,
+    DeviceNotFoundError,
+    DeviceOutOfMemoryError,
+    DeviceTimeoutError,
     DeviceUnusedError,
+    HardwareFaultError,
     OutOfMemoryError,
     PhaseFailedError,
     ProcessCrashedError,
@@ -18,6 +24,7 @@ from inferbench_runner.errors import (
     ProcessKilledError,
     ProcessorUnusableError,
     RunnerError,
+    RuntimeIncompatibleError,
 )
 
 
@@ -36,6 +43,14 @@ from inferbench_runner.errors import (
         ),
         (ProcessorUnusableError("vocab.txt", "is empty", "replace it"), ["vocab.txt is empty", "replace it"]),
         (DeviceUnusedError("NVIDIA", "it did nothing"), ["NVIDIA", "it did nothing", "runner.image"]),
+        (DeviceNotFoundError("Neuron"), ["no back end for Neuron", "runner.image", "CPU"]),
+        (DeviceNotFoundError("NVIDIA", "it is gone", "look"), ["device.kind: it is gone; look."]),
+        (DeviceOutOfMemoryError("20 GiB"), ["smaller batch", "instanceTypes", "20 GiB"]),
+        (DeviceBusyError("busy"), ["Another process", "execution.exclusiveNode", "busy"]),
+        (RuntimeIncompatibleError("sm_37"), ["driver", "runner.image", "sm_37"]),
+        (DeviceTimeoutError("timed out"), ["in its time", "smaller batch", "timed out"]),
+        (HardwareFaultError("Xid 79"), ["fault of its own", "kernel log", "Xid 79"]),
+        (BadInputError("assert"), ["inputs", "model.config", "assert"]),
     ],
 )
 def test_each_sentence_says_what_to_do_and_fits_into_a_report(error: RunnerError, words: list[str]) -> None:

@@ -272,6 +272,22 @@ def test_the_command_line_is_a_module(tmp_path: Path) -> None:
     assert (failed.phase, failed.reason) == (Phase.PROBE, FailureReason.DEVICE_NOT_FOUND)
 
 
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has an NVIDIA device")
+def test_a_machine_without_the_device_says_so_at_once(tmp_path: Path) -> None:
+    """Asked for NVIDIA, a runner on a CPU node never measures there: it says what is missing within ten seconds."""
+    variables = environment(tmp_path, device={"kind": "NVIDIA"}, shapes=((8, 1), (16, 1)))
+    begun = time.monotonic()
+    done = run(["-m", "inferbench_runner"], variables)
+    assert time.monotonic() - begun < 10
+    assert report_in(done.stdout).cells == ()
+    failed = message(tmp_path).failed
+    assert [(one.cell, one.phase, one.reason) for one in failed] == [
+        (cell(index), Phase.PROBE, FailureReason.DEVICE_NOT_FOUND) for index in range(2)
+    ]
+    assert "NVIDIA driver" in failed[0].message
+    assert "instanceTypes" in failed[0].message
+
+
 def test_a_missing_library_is_named_with_the_extra_that_brings_it(tmp_path: Path) -> None:
     """Without the model libraries every shape fails with the command to install them, and the exit code is 0."""
     run([FAKE_RUNNER, "open_without_torch"], environment(tmp_path))

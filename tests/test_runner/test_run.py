@@ -25,7 +25,9 @@ from inferbench_runner.contract import (
     Verdict,
 )
 from inferbench_runner.errors import (
+    CompileFailedError,
     DeviceNotFoundError,
+    DeviceOutOfMemoryError,
     FetchFailedError,
     ModelUnsupportedError,
     NumericMismatchError,
@@ -50,6 +52,7 @@ from inferbench_runner.worker import (
 )
 from test_runner.builders import (
     LAST_WORDS,
+    MADE,
     MS,
     FakeBackend,
     Fate,
@@ -233,6 +236,22 @@ def test_phases_that_were_not_entered_are_absent(tmp_path: Path) -> None:
     assert set(full.phases_milliseconds) == set(Phase) - {Phase.FETCH, Phase.COMPILE}
     assert [details.cell for details in full.cells] == [cell(0), cell(1), cell(2)]
     assert full.wall_milliseconds
+
+
+def test_a_shape_says_how_it_was_compiled(scripted: Scripted) -> None:
+    """Each process compiles anew; what the first one did is told, as the later ones may find it in a cache."""
+    stage = Stage()
+    outcome, _ = scripted(stage)
+    assert {details.compilation for details in outcome.run.to_full().cells} == {MADE}
+    assert sum(isinstance(command, Compile) for _, command in stage.asked) == 9
+
+
+def test_a_graph_that_can_not_be_compiled_fails_its_shape(scripted: Scripted) -> None:
+    """The other shapes' graphs are compiled and measured all the same."""
+    stage = Stage([Fate(Compile, refusal(Phase.COMPILE, CompileFailedError("ncc 2", "too large")), index=1)])
+    _, report = scripted(stage)
+    assert failures(report) == [(cell(1), Phase.COMPILE, FailureReason.COMPILE_FAILED)]
+    assert cells(report.measured) == [cell(0), cell(2)]
 
 
 def test_provenance_says_how_it_was_measured(tmp_path: Path) -> None:
@@ -569,22 +588,25 @@ def test_a_process_that_dies_of_letting_go_costs_no_figures(scripted: Scripted) 
 # What does not fit.
 
 
-def crowded(room: int, too_big: int | None = None) -> FakeBackend:
+def crowded(room: int, too_big: int | None = None, error: RunnerError | None = None) -> FakeBackend:
     """Return a back end whose memory holds so many shapes at once; one length may fit into none."""
     backend = FakeBackend()
 
     def bound(shape: Shape) -> None:
         if len(backend.held) >= room or shape.sequence_length == too_big:
-            raise OutOfMemoryError
+            raise error or OutOfMemoryError
 
     backend.on_bound = bound
     return backend
 
 
 @pytest.mark.parametrize("room", [1, 2])
-def test_shapes_that_do_not_fit_together_are_measured_one_after_the_other(tmp_path: Path, room: int) -> None:
+@pytest.mark.parametrize("error", [OutOfMemoryError(), DeviceOutOfMemoryError("CUDA")], ids=["host", "device"])
+def test_shapes_that_do_not_fit_together_are_measured_one_after_the_other(
+    tmp_path: Path, room: int, error: RunnerError
+) -> None:
     """Each of them fits alone: all are measured, by every process, and each says that they could not take turns."""
-    stage, backend = Stage(), crowded(room)
+    stage, backend = Stage(), crowded(room, error=error)
     outcome, report = inline(tmp_path, backend, stage, measurement=SHORT)
     assert (cells(report.measured), report.failed) == ([cell(0), cell(1), cell(2)], ())
     for index in range(3):

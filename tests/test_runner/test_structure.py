@@ -16,12 +16,12 @@ from inferbench_runner.contract import FailureReason
 
 PACKAGE = Path(inspect.getfile(inferbench_runner)).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ["torch", "transformers", "tokenizers", "huggingface_hub", "PIL"]
+HEAVY = ["torch", "transformers", "tokenizers", "huggingface_hub", "PIL", "pynvml"]
 CLOCKS = {"time", "datetime", "timeit", "asyncio"}
 LIGHT = [
     ".".join(("inferbench_runner", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
     for path in MODULES
-    if path.parent == PACKAGE or path.stem in {"__init__", "base", "environment"}
+    if path.parent == PACKAGE or path.stem in {"__init__", "base", "cuda_errors", "environment", "nvml", "presence"}
 ]
 
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import sys
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ import kopf
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.handlers import watches
 from inferbench_operator.kube.client import Client
+from inferbench_operator.kube.errors import NoClusterError
 from inferbench_operator.kube.exporter import metrics_server
 from inferbench_operator.kube.reconciler import Reconciler
 from inferbench_runner.contract import AcceleratorKind
@@ -25,7 +27,10 @@ def main() -> None:
     logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)-7s %(name)s %(message)s")
     # Kopf reports every event handled; what counts is what the reconciler makes of it.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-    asyncio.run(_run(arguments))
+    try:
+        asyncio.run(_run(arguments))
+    except NoClusterError as error:
+        sys.exit(str(error))
 
 
 async def _run(arguments: argparse.Namespace) -> None:

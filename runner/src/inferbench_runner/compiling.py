@@ -16,7 +16,7 @@ from inferbench_runner.errors import PhaseFailedError
 from inferbench_runner.outlet import Outlet
 from inferbench_runner.report import to_failed
 from inferbench_runner.run import StartChild
-from inferbench_runner.worker import Command, Compile, Compiled, Failure, OpenBackend, Prepare, Prepared, Value
+from inferbench_runner.worker import Command, Compile, Failure, OpenBackend, Prepare, Prepared, Value
 
 
 @dataclass
@@ -69,6 +69,9 @@ class Filling:
             return self._give_up(prepared, shapes)
         if isinstance(prepared, Prepared):
             self._source = prepared.source
+            if not prepared.compiles:
+                self.outlet.say(f"{self.plan.model.id}: nothing to compile")
+                return []
         for number, shape in enumerate(shapes):
             index = self.plan.shapes.index(shape)
             try:
@@ -78,8 +81,8 @@ class Filling:
                 return shapes[number + 1 :]
             if isinstance(answer, Failure):
                 self._fail(shape, answer)
-            elif isinstance(answer, Compiled):
-                self.outlet.say(f"{self._label(shape)}: {_sentence(answer.compilation)}")
+            elif isinstance(answer, Compilation):
+                self.outlet.say(f"{self._label(shape)}: {_sentence(answer)}")
         return []
 
     def _ask(self, child: Servant, command: Command, seconds: float) -> Value:
@@ -107,8 +110,6 @@ class Filling:
         return f"{self.plan.model.id} {shape.sequence_length or 'image'}x{shape.batch_size}"
 
 
-def _sentence(compilation: Compilation | None) -> str:
-    if compilation is None:
-        return "nothing to compile"
+def _sentence(compilation: Compilation) -> str:
     miss = f" ({compilation.miss})" if compilation.miss else ""
     return f"{compilation.cache}{miss}, {compilation.milliseconds / 1000:.1f} s, {compilation.key or 'no key'}"

@@ -23,6 +23,7 @@ from inferbench_runner.child import Child, ChildDiedError, Patience, Servant
 from inferbench_runner.clock import NS_PER_SECOND, now_ns, step_ns, to_milliseconds
 from inferbench_runner.contract import (
     CompactReport,
+    Compilation,
     Correctness,
     FailureReason,
     FullReport,
@@ -42,7 +43,6 @@ from inferbench_runner.worker import (
     Bind,
     Command,
     Compile,
-    Compiled,
     Failure,
     Measure,
     OpenBackend,
@@ -58,6 +58,9 @@ StartChild = Callable[[Plan, OpenBackend], Servant]
 
 GROWTH = 1.25
 """Samples at one provisional report over those at the one before: each costs a few milliseconds of sorting."""
+
+CROWDED = frozenset({FailureReason.OUT_OF_MEMORY, FailureReason.DEVICE_OUT_OF_MEMORY})
+"""Reasons that may be gone once the other shapes are let go."""
 
 BEGINS = {
     Prepare: Phase.PROBE,
@@ -98,6 +101,7 @@ class Run:
     _begun_ns: int = field(default_factory=now_ns)
     _step_ns: int = field(default_factory=step_ns)
     _source: Source | None = None
+    _compiles: bool = False
     _doing: Position | None = None
 
     def __post_init__(self) -> None:
@@ -152,7 +156,7 @@ class Run:
 
     def _process(self, child: Servant, share: int, cells: Sequence[Cell]) -> None:
         prepared = self._ask(child, Prepare(self._source), self.patience.prepare, Prepared)
-        self._source = prepared.source
+        self._source, self._compiles = prepared.source, prepared.compiles
         facts = to_facts(prepared.facts)
         before = {name: self.facts[name] for name in facts if name in self.facts}
         for one in provenance_differences(before, facts) if before else ():
@@ -201,7 +205,7 @@ class Run:
         try:
             action(child, cell)
         except CommandFailedError as refusal:
-            if refusal.failure.reason is not FailureReason.OUT_OF_MEMORY or not others:
+            if refusal.failure.reason not in CROWDED or not others:
                 self._fail(cell, refusal.failure)
                 return False
             for other in others:
@@ -222,9 +226,9 @@ class Run:
         self._ask(child, Refer(cell.index), self.patience.bind, type(None), cell)
 
     def _make_ready(self, child: Servant, cell: Cell) -> None:
-        seconds = self.plan.compile_deadline_seconds
-        made = self._ask(child, Compile(cell.index), seconds, Compiled, cell)
-        cell.compilation = cell.compilation or made.compilation
+        if self._compiles:
+            made = self._ask(child, Compile(cell.index), self.plan.compile_deadline_seconds, Compilation, cell)
+            cell.compilation = cell.compilation or made
         begun = now_ns()
         cell.correctness = self._ask(child, Bind(cell.index), self.patience.bind, Correctness, cell)
         cell.slowest_ns = max(cell.slowest_ns, now_ns() - begun)

@@ -102,14 +102,8 @@ class Prepared:
 
     source: Source
     facts: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A shape's graph is ready to be called."""
-
-    compilation: Compilation | None
-    """None where nothing is compiled."""
+    compiles: bool = False
+    """Whether each shape's graph is to be compiled."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,7 @@ class Failure:
         return cls(error.phase, error.reason, error.sentence, trace)
 
 
-Value = Prepared | Compiled | Correctness | Warmup | Round | Failure | None
+Value = Prepared | Compilation | Correctness | Warmup | Round | Failure | None
 
 
 @dataclass(frozen=True)
@@ -201,15 +195,16 @@ class Worker:
             self._model = backend.load(model, source)
             self._resources.enter_context(collector_paused())
         # Plain strings only: a library's own kind of string would bring the library to whoever unpickles it.
-        return Prepared(source, {name: str(value) for name, value in (facts | dict(self._model.facts)).items()})
+        facts = {name: str(value) for name, value in (facts | dict(self._model.facts)).items()}
+        return Prepared(source, facts, self._model.compiles)
 
     def _refer(self, command: Refer) -> None:
         with self._phases.step(Phase.VERIFY):
             self._loaded.refer(self.plan.shapes[command.index])
 
-    def _compile(self, command: Compile) -> Compiled:
+    def _compile(self, command: Compile) -> Compilation:
         with self._phases.step(Phase.COMPILE):
-            return Compiled(self._loaded.compile(self.plan.shapes[command.index]))
+            return self._loaded.compile(self.plan.shapes[command.index])
 
     @property
     def _loaded(self) -> LoadedModel:

@@ -78,9 +78,11 @@ def _failure(cell: Cell, latest: Judgement | None, before: CellStatus | None, at
 def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Failure | None) -> CellStatus:
     if failure is None:
         return results.entry(cell, state=CellState.PENDING, attempts=attempts)
-    # What another cell has cost is not held against this one; each time it was another one, so that it comes to an end.
-    tries = 0 if failure.reason == Reason.OTHER_CELL_FAILED else attempts
-    final = not failure.retryable or tries > situation.spec.execution.retries
+    # What another cell has cost is not held against this one; each death is held against some cell, so that it ends.
+    told = (judgement.failed.get(cell.hash) for judgement in situation.judgements)
+    own = attempts - sum(why is not None and why.reason == Reason.OTHER_CELL_FAILED for why in told)
+    innocent = failure.reason == Reason.OTHER_CELL_FAILED
+    final = not failure.retryable or (own > situation.spec.execution.retries and not innocent)
     return results.entry(
         cell,
         state=CellState.FAILED if final else CellState.PENDING,

@@ -29,7 +29,7 @@ Manifest = dict[str, Any]
 
 
 def plan_of(
-    cells: Sequence[Cell], placement: Placement, measurement: Measurement, *, deadline_seconds: int, image: str
+    cells: Sequence[Cell], placement: Placement, measurement: Measurement, policy: ExecutionPolicy, *, image: str
 ) -> Plan:
     """Return what the runner is told: one model on one device, and the shapes to measure."""
     model, accelerator = cells[0].model, cells[0].accelerator
@@ -41,7 +41,8 @@ def plan_of(
         precision=cells[0].precision,
         shapes=tuple(cell.shape for cell in cells),
         measurement=measurement,
-        deadline_seconds=deadline_seconds,
+        deadline_seconds=policy.measure_deadline_seconds,
+        compile_deadline_seconds=policy.compile_deadline_seconds,
         image=image,
     )
 
@@ -69,13 +70,8 @@ def job(
     labels = _labels(benchmark, run, group, attempt, runner)
     annotations = runner.annotations | {names.ANNOTATION_CELLS: ",".join(cell.hash for cell in cells)}
     image = image_of(cells[0], placement, settings)
-    plan = plan_of(
-        cells,
-        placement,
-        Measurement.model_validate(spec.measurement.model_dump()),
-        deadline_seconds=spec.execution.measure_deadline_seconds,
-        image=image,
-    )
+    measurement = Measurement.model_validate(spec.measurement.model_dump())
+    plan = plan_of(cells, placement, measurement, spec.execution, image=image)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

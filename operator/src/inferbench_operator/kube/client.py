@@ -23,6 +23,7 @@ from inferbench_operator.kube.errors import (
     ConflictError,
     ForbiddenError,
     KubernetesError,
+    NoClusterError,
     NotFoundError,
     RefusedError,
 )
@@ -46,12 +47,20 @@ class Client:
 
     @classmethod
     async def connect(cls) -> Self:
-        """Connect as the pod's service account, or else as the current context of the kubeconfig."""
+        """Connect as the pod's service account, or else as the current context of the kubeconfig.
+
+        Raises:
+            NoClusterError: There is neither.
+        """
         configuration = transport.Configuration()
         try:
             config.load_incluster_config(configuration)
         except config.ConfigException:
-            await config.load_kube_config(client_configuration=configuration)
+            try:
+                await config.load_kube_config(client_configuration=configuration)
+            except Exception as error:
+                # In a file that is no kubeconfig, the package's parser raises whatever it stumbles over.
+                raise NoClusterError(error) from error
         return cls(transport.ApiClient(configuration))
 
     async def __aenter__(self) -> Self:

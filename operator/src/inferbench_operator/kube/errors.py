@@ -32,3 +32,15 @@ class ForbiddenError(KubernetesError):
 
 class RefusedError(KubernetesError):
     """The API server refuses the object as it is written; retry only after it was changed."""
+
+
+class NoClusterError(Exception):
+    """There is no cluster to work for; do not retry."""
+
+    def __init__(self, cause: Exception) -> None:
+        """Say what to give the operator, and what its client says about what it has."""
+        detail = " ".join(str(cause).split())
+        super().__init__(
+            "No cluster: run it in a pod with a service account, or name a kubeconfig that has a current context in "
+            f"KUBECONFIG: {type(cause).__name__}: {detail}"
+        )

@@ -234,6 +234,11 @@ class ExecutionPolicy(ApiModel):
     start_deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
         default=900, description="Longest time from being scheduled to running (image pull, volumes), in seconds."
     )
+    compile_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = Field(
+        default=3600,
+        description="Longest time to compile the graph of one cell, in seconds. It counts towards "
+        "measureDeadlineSeconds too.",
+    )
     measure_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = Field(
         default=3600, description="Longest time that a runner may run, in seconds."
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from typing import Final
 
 from inferbench_runner.backends.base import Backend
 from inferbench_runner.backends.environment import prepare_environment
 from inferbench_runner.backends.neuron import open_neuron, open_neuron_compiler
-from inferbench_runner.contract import AcceleratorKind, Execution, Plan, Precision
+from inferbench_runner.backends.presence import require_nvidia
+from inferbench_runner.contract import AcceleratorKind, Execution, Plan, Precision, Profile
 from inferbench_runner.errors import (
     DeviceNotFoundError,
     ExecutionUnsupportedError,
@@ -17,10 +20,31 @@ from inferbench_runner.errors import (
 )
 from inferbench_runner.probe import Host
 
-CPU_PRECISIONS = (Precision.FP32, Precision.BF16)
-"""TF32 doesn't exist on CPUs and half precision is mostly emulated there; bfloat16 has kernels for x86-64 and Arm."""
 
-CPU_EXECUTIONS = (Execution.EAGER, Execution.COMPILE)
+@dataclass(frozen=True)
+class Support:
+    """What a kind of device can be asked for at all; a single device may have less."""
+
+    extra: str
+    """Extra of this distribution that brings the libraries."""
+    precisions: tuple[Precision, ...]
+    executions: tuple[Execution, ...]
+
+
+SUPPORTED: Final = {
+    # TF32 doesn't exist on CPUs and half precision is mostly emulated there; bfloat16 has kernels for x86-64 and Arm.
+    AcceleratorKind.CPU: Support("torch", (Precision.FP32, Precision.BF16), (Execution.EAGER, Execution.COMPILE)),
+    AcceleratorKind.NVIDIA: Support(
+        "nvidia",
+        (Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16),
+        (Execution.EAGER, Execution.COMPILE, Execution.CUDA_GRAPHS),
+    ),
+}
+
+
+CONCURRENCY: Final = "measurement.load.concurrency"
+
+PROFILE: Final = "measurement.profile"
 
 
 def open_backend(plan: Plan, host: Host) -> Backend:
@@ -31,18 +55,36 @@ def open_backend(plan: Plan, host: Host) -> Backend:
     kind = plan.device.kind
     if kind is AcceleratorKind.NEURON:
         return open_neuron(plan, host)
-    if kind is not AcceleratorKind.CPU:
+    if plan.device.cores is not None:
+        field, problem = "device.cores", f"{kind} has none that can be chosen"
+        raise InvalidPlanError(field, problem, "leave it out; a pod's processors are limited by runner.resources")
+    support = SUPPORTED.get(kind)
+    if support is None:
         raise DeviceNotFoundError(kind)
-    if plan.precision not in CPU_PRECISIONS:
-        raise PrecisionUnsupportedError(plan.precision, kind, list(CPU_PRECISIONS))
+    if plan.precision not in support.precisions:
+        raise PrecisionUnsupportedError(plan.precision, kind, list(support.precisions))
     execution = plan.device.execution or Execution.EAGER
-    if execution not in CPU_EXECUTIONS:
-        raise ExecutionUnsupportedError(execution, kind, list(CPU_EXECUTIONS))
+    if execution not in support.executions:
+        raise ExecutionUnsupportedError(execution, kind, list(support.executions))
+    if execution is Execution.CUDA_GRAPHS:
+        _require_one_caller(plan)
+    if kind is AcceleratorKind.NVIDIA:
+        require_nvidia(os.environ)
     prepare_environment(os.environ)
     try:
-        from inferbench_runner.backends.cpu import CPUBackend  # noqa: PLC0415  # imports torch and transformers
+        return _open(plan, host)
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(error.name, "torch") from error
+        raise MissingDependencyError(error.name, support.extra) from error
+
+
+def _open(plan: Plan, host: Host) -> Backend:
+    """Import the back end, which brings torch and transformers, and let it prepare."""
+    if plan.device.kind is AcceleratorKind.NVIDIA:
+        from inferbench_runner.backends.nvidia import NVIDIABackend  # noqa: PLC0415  # heavy
+
+        return NVIDIABackend.prepare(plan, host)
+    from inferbench_runner.backends.cpu import CPUBackend  # noqa: PLC0415  # heavy
+
     return CPUBackend.prepare(plan, host)
 
 
@@ -57,3 +99,23 @@ def open_compiler(plan: Plan, host: Host, target: str | None = None) -> Backend:
         field, problem = "--target", f"{plan.device.kind} has no families of devices to choose from"
         raise InvalidPlanError(field, problem, "leave it out")
     return open_backend(plan, host)
+
+
+def _require_one_caller(plan: Plan) -> None:
+    """Raise `InvalidPlanError` for what a graph, which always reads and writes the same tensors, can't be measured in.
+
+    Two callers would overwrite each other's inputs, and inputs that stay where they are, as in 2023, are overwritten
+    when the output is verified.
+    """
+    if plan.measurement.load.concurrency > 1:
+        raise InvalidPlanError(
+            CONCURRENCY,
+            "a CUDA graph has one place for its inputs, so that calls can't overlap",
+            "set it to 1, or use execution Eager or Compile",
+        )
+    if plan.measurement.profile is Profile.LEGACY_2023:
+        raise InvalidPlanError(
+            PROFILE,
+            "the method of 2023 leaves the inputs on the device, where a CUDA graph needs them copied",
+            "use profile Sound, or execution Eager or Compile",
+        )

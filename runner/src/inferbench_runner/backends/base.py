@@ -65,8 +65,13 @@ class LoadedModel(Protocol):
         """
         ...
 
-    def compile(self, shape: Shape) -> Compilation | None:
-        """Make what will be called with inputs of this shape, after `refer`; None where there is nothing to make.
+    @property
+    def compiles(self) -> bool:
+        """Whether there is anything to compile."""
+        ...
+
+    def compile(self, shape: Shape) -> Compilation:
+        """Make what will be called with inputs of this shape, after `refer`; for a model that compiles only.
 
         Raises:
             RunnerError: The compiler failed, or what it made can't be loaded.

@@ -14,7 +14,7 @@ from inferbench_runner.backends.base import Bound, Call, Facts, Source
 from inferbench_runner.backends.host import HostModel, keeps_autograd, typed_memory
 from inferbench_runner.backends.inductor import COMPILER, compiled, graphs, timed
 from inferbench_runner.backends.inputs import Inputs, make_inputs
-from inferbench_runner.backends.libraries import mathematics, versions
+from inferbench_runner.backends.libraries import mathematics, prepare_library, versions
 from inferbench_runner.backends.proof import watched
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.clock import cpu_ns
@@ -48,13 +48,7 @@ class CPUBackend:
     @classmethod
     def prepare(cls, plan: Plan, host: Host) -> CPUBackend:
         """Fix what is global in PyTorch: threads, and full precision for fp32."""
-        # Each call in flight has its own pool, and together they must not be more than can run.
-        torch.set_num_threads(max(1, host.threads // plan.measurement.load.concurrency))
-        # The operators of one call follow each other, so that a second pool could only compete. It can be set once.
-        if torch.get_num_interop_threads() != 1:
-            torch.set_num_interop_threads(1)
-        # With "medium", oneDNN would compute fp32 products in bfloat16.
-        torch.set_float32_matmul_precision("highest")
+        prepare_library(plan, host)
         execution = plan.device.execution or Execution.EAGER
         compiler = {"compiler": COMPILER, "compilerArguments": ARGUMENTS} if execution is Execution.COMPILE else {}
         autograd = "on" if keeps_autograd(plan) else "off"
@@ -95,22 +89,21 @@ class CPUModel:
         return self.host.model.to(self._dtype)
 
     @property
-    def _compiles(self) -> bool:
+    def compiles(self) -> bool:
+        """Whether it was asked for."""
         return self.plan.device.execution is Execution.COMPILE
 
     @cached_property
     def _callable(self) -> Callable[..., Model]:
         """What is called: the model, or its compiled form."""
-        return compiled(self._converted) if self._compiles else self._converted
+        return compiled(self._converted) if self.compiles else self._converted
 
     def refer(self, shape: Shape) -> None:
         """Compute the right outputs for a shape, while the weights are still in full precision."""
         self.host.references.add(shape)
 
-    def compile(self, shape: Shape) -> Compilation | None:
+    def compile(self, shape: Shape) -> Compilation:
         """Compile the graph of this shape, by calling it for the first time."""
-        if not self._compiles:
-            return None
         with typed_memory():
             inputs = make_inputs(self._converted, shape, self.plan.seed)
 
@@ -146,7 +139,7 @@ class CPUModel:
             call=partial(self._callable, **inputs),
             end_to_end=self.host.end_to_end.bind(shape, self._forward),
             worker=self._worker,
-            observe=_observe if self._compiles else None,
+            observe=_observe if self.compiles else None,
         )
 
     def _forward(self, inputs: Inputs) -> Model:

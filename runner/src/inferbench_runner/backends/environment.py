@@ -17,6 +17,8 @@ DEFAULTS: Final = {
     # Neither a background thread nor the network may work while a latency is measured.
     "DISABLE_SAFETENSORS_CONVERSION": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
+    # Devices are counted as the driver and its tools count them, and not the fastest first.
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     # A tokenizer's own threads would compete with the model's for the processors.
     "TOKENIZERS_PARALLELISM": "false",
 }

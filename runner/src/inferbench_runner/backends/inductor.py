@@ -12,11 +12,14 @@ import torch
 
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.clock import now_ns, to_milliseconds
-from inferbench_runner.contract import CacheOutcome, Compilation
-from inferbench_runner.errors import CompileFailedError, CompileOutOfMemoryError, OutOfMemoryError, is_out_of_memory
-
-CACHE: Final = "TORCHINDUCTOR_CACHE_DIR"
-"""Environment variable with the folder in which Inductor keeps what it has compiled."""
+from inferbench_runner.contract import CACHE_VARIABLE, CacheOutcome, Compilation
+from inferbench_runner.errors import (
+    CompileFailedError,
+    CompileOutOfMemoryError,
+    OutOfMemoryError,
+    RunnerError,
+    is_out_of_memory,
+)
 
 GRAPHS: Final = 64
 """Graphs of one model before PyTorch gives up compiling: each shape of a plan has one, and each way of calling it."""
@@ -39,6 +42,7 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     Raises:
         CompileFailedError: The compiler gave up.
         CompileOutOfMemoryError: It, or a program that it started, had not enough memory.
+        RunnerError: The device failed in the call itself.
     """
     before, begun = _cache(), now_ns()
     try:
@@ -46,11 +50,15 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     except Exception as error:
         if isinstance(error, OutOfMemoryError) or is_out_of_memory(error):
             raise CompileOutOfMemoryError(COMPILER) from error
+        if isinstance(error, RunnerError):
+            # It is the device's own, such as its memory running out.
+            raise
         raise CompileFailedError(COMPILER, f"{type(error).__name__}: {error}") from error
     spent, after = now_ns() - begun, _cache()
     hits, misses = (after[name] - before[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss"))
     found = CacheOutcome.HIT if hits > misses == 0 else CacheOutcome.MISS
-    outcome = found if CACHE in os.environ else CacheOutcome.OFF
+    # Without one, what is compiled lies in a temporary folder, which dies with the pod.
+    outcome = found if CACHE_VARIABLE in os.environ else CacheOutcome.OFF
     return Compilation(
         milliseconds=to_milliseconds(spent),
         peak_memory_mebibytes=peak_memory_mebibytes(),

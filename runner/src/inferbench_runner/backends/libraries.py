@@ -1,4 +1,4 @@
-"""Provenance of what the libraries do: their versions, their mathematics, and the switches that change a result."""
+"""What the libraries do: the switches that change a result, and provenance of their versions and mathematics."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Final
 import torch
 
 from inferbench_runner.backends.base import Facts
+from inferbench_runner.contract import Plan
+from inferbench_runner.probe import Host
 
 VERSIONS: Final = {
     "transformers": "transformers",
@@ -23,6 +25,17 @@ VERSIONS: Final = {
 
 FPMATH: Final = "ONEDNN_DEFAULT_FPMATH_MODE"
 """Environment variable by which oneDNN may compute fp32 products in a smaller format."""
+
+
+def prepare_library(plan: Plan, host: Host) -> None:
+    """Fix what is global in PyTorch on the host: threads, and full precision for fp32."""
+    # Each call in flight has its own pool, and together they must not be more than can run.
+    torch.set_num_threads(max(1, host.threads // plan.measurement.load.concurrency))
+    # The operators of one call follow each other, so that a second pool could only compete. It can be set once.
+    if torch.get_num_interop_threads() != 1:
+        torch.set_num_interop_threads(1)
+    # With "medium", oneDNN would compute fp32 products in bfloat16.
+    torch.set_float32_matmul_precision("highest")
 
 
 def versions() -> Facts:

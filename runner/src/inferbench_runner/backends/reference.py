@@ -87,7 +87,7 @@ class References:
                     _computed(model, self.task, shape, probe) for probe in probes(model, shape, seed)
                 )
             except Exception as error:  # noqa: BLE001  # whatever it is, it concerns this one shape
-                _release(error)
+                release(error)
                 raise _typed(error, model, shape) from None
 
     def complete(self) -> None:
@@ -199,7 +199,7 @@ def _typed(error: Exception, model: Model, shape: Shape) -> RunnerError:
     )
 
 
-def _release(error: Exception) -> None:
+def release(error: Exception) -> None:
     """Let go what an exception's frames hold on to: tensors, of which there may be no room for any more."""
     link: BaseException | None = error
     while link is not None:

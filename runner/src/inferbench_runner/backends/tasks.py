@@ -31,6 +31,13 @@ class Task:
     """Dimensions of that output; None where they depend on the model."""
     chooses: bool = True
     """Whether the output chooses: its largest element in each row is the answer."""
+    further: tuple[str, ...] = ()
+    """Outputs without which that one is no answer."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """All that a caller needs of the model's output, the one that shows the head first."""
+        return (self.output, *self.further)
 
 
 TASKS: Final = {
@@ -41,7 +48,13 @@ TASKS: Final = {
         Task("feature-extraction", "MODEL_MAPPING_NAMES", "last_hidden_state", None, chooses=False),
         Task("fill-mask", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "logits", 3),
         Task("token-classification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES", "logits", 3),
-        Task("question-answering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES", "start_logits", 2),
+        Task(
+            "question-answering",
+            "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
+            "start_logits",
+            2,
+            further=("end_logits",),
+        ),
     )
 }
 

@@ -11,15 +11,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
 from typing import Final
 
 from cluster.bench.figures import Figure, percentile, significant
 from cluster.bench.method.pairs import ratio
 from cluster.bench.method.settings import Settings
-from cluster.bench.method.tools import MODEL_TASK, SCRIPTS, Place, ToolFailedError
+from cluster.bench.method.tools import MODEL_TASK, SCRIPTS, Place, ToolFailedError, Work
 from cluster.bench.running import Ended, TooFewProcessorsError, processors
+from inferbench_runner.adaptive import Progress
 from inferbench_runner.child import Child, Servant
 from inferbench_runner.contract import (
     AcceleratorKind,
@@ -46,55 +47,57 @@ class Turn:
     """A round of the runner and the loop's calls next to it."""
 
     process: int
-    length: int
     mine: Sequence[int]
     """Latencies in nanoseconds."""
     hand: Sequence[int]
 
 
 def loop(where: Place, settings: Settings) -> Iterator[Figure]:
-    """Compare them at all lengths, which the runner measures together, with each number of threads."""
+    """Compare them at each length with each number of threads."""
     for threads in settings.loop_threads:
-        try:
-            with processors(threads):
-                turns = take_turns(where, settings, threads)
-        except TooFewProcessorsError as error:
-            name = f"runner's p50 and p95 over a hand-written loop's, {threads} threads"
-            yield Figure(name, None, "x", detail=f"not measured: {error}")
-            continue
-        for length in settings.loop_lengths:
-            yield from figures([turn for turn in turns if turn.length == length], threads)
+        for length, samples in settings.loop_samples.items():
+            work = Work(length, samples, threads, settings.loop_processes)
+            try:
+                with processors(threads):
+                    turns = take_turns(where, work)
+            except TooFewProcessorsError as error:
+                name = f"runner's p50 and p95 over a hand-written loop's, {threads} threads"
+                yield Figure(name, None, "x", detail=f"not measured: {error}")
+                break
+            yield from figures(turns, work)
 
 
-def take_turns(where: Place, settings: Settings, threads: int) -> list[Turn]:
+def take_turns(where: Place, work: Work) -> list[Turn]:
     """Run the runner's own supervisor with its own measuring processes, and the loop beside each of them."""
     turns: list[Turn] = []
     plan = Plan(
         model=ModelRef(id=str(where.model), task=MODEL_TASK),
         device=Device(kind=AcceleratorKind.CPU),
-        shapes=tuple(
-            Shape(cell=f"{number:010x}", sequence_length=length) for number, length in enumerate(settings.loop_lengths)
-        ),
+        shapes=(Shape(cell="0" * 10, sequence_length=work.length),),
         measurement=Measurement(
-            min_samples=settings.loop_samples,
+            min_samples=work.samples,
             min_seconds=0,
             max_seconds=_HOUR,
             target_half_width_percent=100,
-            processes=settings.loop_processes,
+            processes=work.processes,
         ),
     )
 
     def start(plan: Plan, open_backend: OpenBackend) -> Servant:
-        return Rivals(plan, Child(plan, open_backend), Hand(where, threads), turns)
+        return Rivals(Child(plan, open_backend), Hand(where, work), turns)
 
     run = Run(plan, _Quiet(where.folder / "turns", may_create=True, say=lambda _: None), start=start)
+    # So many pairs are wanted and no interval, for which a noisy machine would need many more.
+    design = replace(run.design, target=float("inf"))
+    for cell in run.cells:
+        cell.progress = Progress(design)
     run.carry_out()
     return turns
 
 
-def figures(turns: Sequence[Turn], threads: int) -> Iterator[Figure]:
-    """Yield both ratios of one length: of the medians round by round, of the p95 process by process."""
-    title = f"over a hand-written loop's, length {turns[0].length}, {threads} thread{'s' if threads > 1 else ''}"
+def figures(turns: Sequence[Turn], work: Work) -> Iterator[Figure]:
+    """Yield both ratios: of the medians round by round, of the p95 process by process."""
+    title = f"over a hand-written loop's, length {work.length}, {work.threads} thread{'s' if work.threads > 1 else ''}"
     rounds = [median(turn.mine) / median(turn.hand) for turn in turns]
     low, middle, high = quantiles(rounds, n=4)
     detail = f"middle half of {len(rounds)} pairs of rounds {low:.3f} to {high:.3f}; {_medians(turns, 50)}"
@@ -137,23 +140,24 @@ class _Quiet(Outlet):
 class Hand:
     """The loop written by hand, waiting for its turns."""
 
-    def __init__(self, where: Place, threads: int) -> None:
+    def __init__(self, where: Place, work: Work) -> None:
         """Start it; it ends when its input does, so with us in any case."""
         self._log = where.folder / "hand.log"
-        command = [sys.executable, str(SCRIPTS / "hand_turns.py"), str(where.model), str(threads)]
+        numbers = (str(number) for number in (work.length, work.threads))
+        command = [sys.executable, str(SCRIPTS / "hand_turns.py"), str(where.model), *numbers]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=where.folder, text=True
             )
 
-    def turn(self, length: int, calls: int) -> list[int]:
+    def turn(self, calls: int) -> list[int]:
         """Return the latencies of so many calls."""
         process = self._process
         if process.stdin is None or process.stdout is None:
             msg = "the loop was started without pipes"
             raise RuntimeError(msg)
         try:
-            process.stdin.write(f"{length} {calls}\n")
+            process.stdin.write(f"{calls}\n")
             process.stdin.flush()
             latencies: list[int] = json.loads(process.stdout.readline())
         except (BrokenPipeError, json.JSONDecodeError) as error:
@@ -170,7 +174,6 @@ class Hand:
 class Rivals:
     """A measuring process and the loop beside it, which take turns."""
 
-    plan: Plan
     child: Servant
     hand: Hand
     turns: list[Turn] = field(default_factory=list)
@@ -180,13 +183,13 @@ class Rivals:
         """Let the process do what it is told; next to a round the loop makes as many calls."""
         if not isinstance(command, Measure):
             return self.child.ask(command, seconds, on_phase)
-        length, calls = self.plan.shapes[command.index].sequence_length or 0, command.quota.calls
+        calls = command.quota.calls
         self._number += 1
-        before = self.hand.turn(length, calls) if self._number % 2 else None
+        before = self.hand.turn(calls) if self._number % 2 else None
         reply = self.child.ask(command, seconds, on_phase)
-        after = before or self.hand.turn(length, calls)
+        after = before or self.hand.turn(calls)
         if isinstance(reply.value, Round):
-            self.turns.append(Turn(command.process, length, list(reply.value.series.calls), after))
+            self.turns.append(Turn(command.process, list(reply.value.series.calls), after))
         return reply
 
     def close(self) -> None:

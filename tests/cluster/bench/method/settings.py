@@ -48,9 +48,8 @@ class Settings(BaseModel):
     rows: tuple[Row, ...] = tuple(Row)
     layers: Count = 12
     """Layers of bert-base: fewer of them make a trial short. The study's models stay as they are."""
-    loop_lengths: tuple[Count, ...] = (8, 128, 512)
-    loop_samples: Count = 120
-    """Of each length, over all processes: two calls in each of sixty rounds."""
+    loop_samples: dict[int, Count] = {8: 600, 128: 120, 512: 60}
+    """By length, over all processes, in sixty rounds."""
     loop_processes: Count = 3
     loop_threads: tuple[Count, ...] = (1, 2)
     costs_length: Count = 128

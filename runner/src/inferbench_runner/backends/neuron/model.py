@@ -83,6 +83,11 @@ class NeuronModel:
         """Compute the right outputs for a shape."""
         self.host.references.add(shape)
 
+    @property
+    def compiles(self) -> bool:
+        """There is no other way to a Neuron core."""
+        return True
+
     def compile(self, shape: Shape) -> Compilation:
         """Compile the graph of this shape, or find it in the cache, and load a copy for each call in flight."""
         begun, inputs = now_ns(), self._inputs(shape)

@@ -1,9 +1,8 @@
 """The loop of `hand_loop.py` for a program that takes turns with another one: it knows nothing of this project either.
 
-python hand_turns.py MODEL-FOLDER THREADS
+python hand_turns.py MODEL-FOLDER LENGTH THREADS
 
-Each line of input, "LENGTH CALLS", is answered by a line with the calls' latencies in nanoseconds, as a JSON array;
-one call before them is not timed.
+Each line of input, a number of calls, is answered by a line with their latencies in nanoseconds, as a JSON array.
 """
 
 import json
@@ -18,24 +17,20 @@ WARMUP = 10
 
 def main() -> None:
     """Answer until the input ends."""
-    folder, threads = sys.argv[1], int(sys.argv[2])
+    folder, (length, threads) = sys.argv[1], map(int, sys.argv[2:])
     torch.set_num_threads(threads)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    prepared: dict[int, dict[str, torch.Tensor]] = {}
+    inputs = {
+        "input_ids": torch.randint(1, model.config.vocab_size, (1, length)),
+        "attention_mask": torch.ones((1, length), dtype=torch.long),
+        "token_type_ids": torch.zeros((1, length), dtype=torch.long),
+    }
     with torch.inference_mode():
-        for line in sys.stdin:
-            length, calls = map(int, line.split())
-            if length not in prepared:
-                prepared[length] = {
-                    "input_ids": torch.randint(1, model.config.vocab_size, (1, length)),
-                    "attention_mask": torch.ones((1, length), dtype=torch.long),
-                    "token_type_ids": torch.zeros((1, length), dtype=torch.long),
-                }
-                for _ in range(WARMUP):
-                    model(**prepared[length])
-            inputs, times = prepared[length], []
+        for _ in range(WARMUP):
             model(**inputs)
-            for _ in range(calls):
+        for line in sys.stdin:
+            times = []
+            for _ in range(int(line)):
                 start = perf_counter_ns()
                 model(**inputs)
                 times.append(perf_counter_ns() - start)
