@@ -168,7 +168,6 @@ def test_positions_before_the_padding_one_are_not_counted() -> None:
         ({"precision": "fp16"}, 8, FailureReason.PRECISION_UNSUPPORTED, ["fp16", "fp32 or bf16"]),
         ({"precision": "tf32"}, 8, FailureReason.PRECISION_UNSUPPORTED, ["tf32"]),
         ({"device": {"execution": "Trace"}}, 8, FailureReason.EXECUTION_UNSUPPORTED, ["Trace", "Eager"]),
-        ({"device": {"kind": "Neuron"}}, 8, FailureReason.DEVICE_NOT_FOUND, ["Neuron", "runner.image"]),
     ],
 )
 def test_failures_are_typed_and_name_the_way_out(
