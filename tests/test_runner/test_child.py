@@ -90,7 +90,9 @@ def test_a_process_that_dies_on_a_shape_costs_that_shape_only(
 ) -> None:
     """The shape has a typed failure in the right phase; the others are measured to the end, in a new process."""
     compact, full = reports(plan_that_dies(tmp_path, how, phase, 0, 1), tmp_path, capsysbinary)
-    assert [(one.cell, one.phase, one.reason) for one in compact.failed] == [(cell(ON), phase, REASONS[how])]
+    # What hangs while it compiles is a compiler that takes too long.
+    reason = FailureReason.COMPILE_FAILED if (how, phase) == ("hang", Phase.COMPILE) else REASONS[how]
+    assert [(one.cell, one.phase, one.reason) for one in compact.failed] == [(cell(ON), phase, reason)]
     assert {one.cell for one in compact.measured} == {cell(8), cell(32)} == {one.cell for one in full.cells}
     assert all(one.samples >= 120 for one in compact.measured)
     assert not any(Caveat.FEWER_PROCESSES in one.caveats for one in compact.measured)

@@ -51,6 +51,11 @@ MESSAGES = {
         f"{COUNTING} 804: forward compatibility was attempted on non supported HW",
     ),
     FailureReason.DEVICE_TIMEOUT: ("CUDA error: the launch timed out and was terminated",),
+    FailureReason.PROCESS_CRASHED: (
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: misaligned address",
+        "CUDA error: an illegal instruction was encountered",
+    ),
     FailureReason.BAD_INPUT: ("CUDA error: device-side assert triggered",),
     FailureReason.HARDWARE_ERROR: (
         "NVRM: Xid (PCI:0000:00:1e): 79, GPU has fallen off the bus.",
@@ -91,7 +96,6 @@ def test_each_sign_is_seen_in_a_message() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "CUDA error: an illegal memory access was encountered" + DEBUG,
         "CUDA error: operation not permitted when stream is capturing" + DEBUG,
         "mat1 and mat2 shapes cannot be multiplied (1x3 and 4x5)",
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1099511627776 bytes.",

@@ -14,6 +14,7 @@ from inferbench_runner.backends.neuron.counters import Counters
 from inferbench_runner.backends.neuron.devices import (
     VISIBLE,
     Devices,
+    Process,
     claim,
     cores_in,
     find_devices,
@@ -63,11 +64,14 @@ def test_neuron_ls_numbers_the_cores(tmp_path: Path) -> None:
 
 
 def test_other_processes_on_the_device_are_counted() -> None:
-    """This process is none of them, and neither are those on other devices."""
+    """This process is none of them; where it isn't listed itself, the numbers are not those of this container."""
     listed = parse_listing(document("neuron-ls-trn2.json"))
-    assert neighbours(listed, (15,), 1) == 1
+    alone = [one for one in listed if one.neuron_device == 15]
+    shared = [one.model_copy(update={"neuron_processes": [*one.neuron_processes, Process(pid=7)]}) for one in alone]
     assert neighbours(listed, (15,), 113_985) == 0
-    assert neighbours(listed, (0,), 1) == 0
+    assert neighbours(shared, (15,), 113_985) == 1
+    assert neighbours(listed, (15,), 1) is None
+    assert neighbours(listed, (0,), 1) is None
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", '[{"neuron_device": "x"}]', "null", "usage: neuron-ls"])

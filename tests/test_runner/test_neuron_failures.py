@@ -184,6 +184,13 @@ def test_a_compiler_that_was_killed_had_not_enough_memory(error: Exception, hear
     assert "neuronx-cc 2.21" in str(failure)
 
 
+@pytest.mark.parametrize("code", [1, 4, 5, 6, 9, 10, 11, 70])
+def test_how_a_compiler_ended_is_no_status_of_the_runtime(code: int) -> None:
+    """The runtime has statuses with the same numbers, which mean something else."""
+    for error in (subprocess.CalledProcessError(code, ["neuronx-cc"]), RuntimeError(f"neuronx-cc failed with {code}")):
+        assert compile_failure(error, "neuronx-cc 2.21").reason is FailureReason.COMPILE_FAILED
+
+
 def test_any_other_end_of_the_compiler_keeps_the_tail_of_its_log() -> None:
     """The last line that the compiler calls an error is quoted, and then the exception."""
     heard = "INFO start\n06/15 ERROR 85724 [neuronx-cc]: NCC_EVRF001 operator sort is not supported\nINFO cleaning up"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inferbench_runner.probe import Host, oom_kills, probe_host
+from inferbench_runner.probe import Host, descendants, oom_kills, probe_host
 from test_runner.builders import host, tree
 
 
@@ -132,3 +132,12 @@ def test_the_cpu_is_named(tmp_path: Path) -> None:
 def test_kills_for_want_of_memory(tmp_path: Path, files: dict[str, str], expected: int | None) -> None:
     """The kernel's count of processes that it ended for want of memory is read in both versions."""
     assert oom_kills(tree(tmp_path, files)) == expected
+
+
+def test_descendants_are_all_that_a_process_has_started(tmp_path: Path) -> None:
+    """Also what its children have started; a name with brackets and blanks is no obstacle."""
+    lines = {1: "1 (init) S 0", 5: "5 (a) b) S 1", 6: "6 (c) S 5", 7: "7 (d) S 6", 8: "8 (e) S 1", 9: ""}
+    root = tree(tmp_path, {f"proc/{number}/stat": f"{line} 0 0" if line else "" for number, line in lines.items()})
+    assert descendants(5, root) == [6, 7]
+    assert sorted(descendants(1, root)) == [5, 6, 7, 8]
+    assert descendants(7, root) == []

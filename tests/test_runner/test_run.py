@@ -28,7 +28,9 @@ from inferbench_runner.errors import (
     CompileFailedError,
     DeviceNotFoundError,
     DeviceOutOfMemoryError,
+    DeviceTimeoutError,
     FetchFailedError,
+    HardwareFaultError,
     ModelUnsupportedError,
     NumericMismatchError,
     OutOfMemoryError,
@@ -644,6 +646,32 @@ def test_memory_may_run_out_later_too(scripted: Scripted, command: type[Command]
     assert (cells(report.measured), report.failed) == ([cell(0), cell(1), cell(2)], ())
     assert Caveat.NOT_INTERLEAVED in caveats(outcome, 2)
     assert len(stage.servants) == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [HardwareFaultError("Xid 79"), ProcessCrashedError("an illegal memory access"), DeviceTimeoutError("NRT 5")],
+    ids=lambda error: error.reason,
+)
+def test_a_device_that_is_lost_costs_one_shape(scripted: Scripted, error: RunnerError) -> None:
+    """Nothing works in that process any more: the rest goes on in a new one, and what was measured stands."""
+    stage = Stage([Fate(Measure, refusal(Phase.MEASURE, error), index=1, number=3, process=0)])
+    outcome, report = scripted(stage)
+    assert failures(report) == [(cell(1), Phase.MEASURE, error.reason)]
+    assert {entry.verdict for entry in report.measured} == {Verdict.VALID}
+    assert len(stage.servants) == 4
+    assert sum("answers no more" in line for line in outcome.said) == 1
+    for index in (0, 2):
+        assert sum(on == index for _, on in stage.rounds()) == 3 * outcome.run.design.rounds
+
+
+def test_a_compiler_that_takes_too_long_is_not_tried_again(scripted: Scripted) -> None:
+    """Its process is ended, and the sentence names the deadline; the other shapes go on."""
+    stage = Stage([Fate(Compile, ProcessHungError(1800), index=1, process=0)])
+    _, report = scripted(stage)
+    assert failures(report) == [(cell(1), Phase.COMPILE, FailureReason.COMPILE_FAILED)]
+    assert "execution.compileDeadlineSeconds" in report.failed[0].message
+    assert not report.failed[0].reason.retryable
 
 
 def test_a_shape_without_a_reference_is_not_tried(scripted: Scripted) -> None:

@@ -30,7 +30,7 @@ from inferbench_runner.errors import (
     RunnerError,
 )
 from inferbench_runner.measure import WARMUP_NS
-from inferbench_runner.probe import oom_kills
+from inferbench_runner.probe import descendants, oom_kills
 from inferbench_runner.worker import Command, OpenBackend, Reply, Worker
 
 FIRST_VICTIM: Final = "1000"
@@ -64,6 +64,11 @@ class ChildDiedError(Exception):
         """Hold the typed reason."""
         self.cause = cause
         super().__init__(str(cause))
+
+    @property
+    def hung(self) -> bool:
+        """Whether it was ended because it did not answer in time."""
+        return isinstance(self.cause, ProcessHungError)
 
 
 class Servant(Protocol):
@@ -140,9 +145,13 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """End it at once, if it still lives."""
+        """End it at once, if it still lives, and a compiler that it has started."""
+        started = descendants(self._process.pid) if self._process.is_alive() and self._process.pid else []
         self._process.kill()
         self._process.join()
+        for number in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
 
     def _post_mortem(self) -> RunnerError:
         self._process.join(LEAVE_SECONDS)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from inferbench_runner.backends.base import Source
 from inferbench_runner.child import Child, ChildDiedError, Patience, Servant
 from inferbench_runner.contract import CellFailed, CompactReport, Compilation, Phase, Plan, Shape
-from inferbench_runner.errors import PhaseFailedError
+from inferbench_runner.errors import CompileTimeoutError, PhaseFailedError
 from inferbench_runner.outlet import Outlet
 from inferbench_runner.report import to_failed
 from inferbench_runner.run import StartChild
@@ -77,7 +77,8 @@ class Filling:
             try:
                 answer = self._ask(child, Compile(index), self.plan.compile_deadline_seconds)
             except ChildDiedError as death:
-                self._fail(shape, Failure.from_error(PhaseFailedError(Phase.COMPILE, death.cause)))
+                cause = CompileTimeoutError(self.plan.compile_deadline_seconds) if death.hung else death.cause
+                self._fail(shape, Failure.from_error(PhaseFailedError(Phase.COMPILE, cause)))
                 return shapes[number + 1 :]
             if isinstance(answer, Failure):
                 self._fail(shape, answer)

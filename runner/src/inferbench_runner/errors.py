@@ -215,6 +215,19 @@ class CompileFailedError(RunnerError):
         )
 
 
+class CompileTimeoutError(RunnerError):
+    """Retry: no. It would take as long again."""
+
+    reason = FailureReason.COMPILE_FAILED
+
+    def __init__(self, seconds: int) -> None:
+        """Name the time that the compiler was given."""
+        super().__init__(
+            f"The graph was not compiled within {seconds} s; raise execution.compileDeadlineSeconds and "
+            "measureDeadlineSeconds, or fill the cache before (python -m inferbench_runner compile)."
+        )
+
+
 class CompileOutOfMemoryError(RunnerError):
     """Retry: yes. Another node may have more memory; compilers need more of it than what they compile."""
 

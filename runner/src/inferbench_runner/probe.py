@@ -129,3 +129,17 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def descendants(process: int, root: Path = ROOT) -> list[int]:
+    """Return the numbers of all processes that this one has started, and those that they have."""
+    children: dict[int, list[int]] = {}
+    for folder in (root / "proc").glob("[0-9]*"):
+        # "number (name) state parent ...", where the name may hold anything.
+        _, _, rest = read_text(folder / "stat").rpartition(")")
+        if len(rest.split()) > 1:
+            children.setdefault(int(rest.split()[1]), []).append(int(folder.name))
+    found = [process]
+    for number in found:
+        found += children.get(number, [])
+    return found[1:]

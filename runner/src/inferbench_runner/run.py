@@ -33,7 +33,7 @@ from inferbench_runner.contract import (
     Shape,
     provenance_differences,
 )
-from inferbench_runner.errors import PhaseFailedError
+from inferbench_runner.errors import CompileTimeoutError, PhaseFailedError
 from inferbench_runner.measure import END_TO_END_EVERY, WARMUP_CALLS, Warmup
 from inferbench_runner.outlet import Outlet
 from inferbench_runner.phases import Phases
@@ -59,8 +59,20 @@ StartChild = Callable[[Plan, OpenBackend], Servant]
 GROWTH = 1.25
 """Samples at one provisional report over those at the one before: each costs a few milliseconds of sorting."""
 
-CROWDED = frozenset({FailureReason.OUT_OF_MEMORY, FailureReason.DEVICE_OUT_OF_MEMORY})
+CROWDED = frozenset(
+    {FailureReason.OUT_OF_MEMORY, FailureReason.COMPILE_OUT_OF_MEMORY, FailureReason.DEVICE_OUT_OF_MEMORY}
+)
 """Reasons that may be gone once the other shapes are let go."""
+
+FATAL = frozenset(
+    {
+        FailureReason.BAD_INPUT,
+        FailureReason.DEVICE_TIMEOUT,
+        FailureReason.HARDWARE_ERROR,
+        FailureReason.PROCESS_CRASHED,
+    }
+)
+"""Reasons after which a process can't use its device any more: the others would fail there of the same."""
 
 BEGINS = {
     Prepare: Phase.PROBE,
@@ -82,6 +94,10 @@ class CommandFailedError(Exception):
         """Hold the failure as the process told it."""
         self.failure = failure
         super().__init__(failure.sentence)
+
+
+class DeviceLostError(Exception):
+    """Retry: the other shapes, in a new process. This one's way to the device is broken."""
 
 
 @dataclass
@@ -141,6 +157,8 @@ class Run:
                 self._process(child, share, left)
             except ChildDiedError as death:
                 self._bury(death, left, share)
+            except DeviceLostError:
+                self.outlet.say(f"process {share + 1} is ended: its device answers no more")
             except CommandFailedError as refusal:
                 self._give_up(refusal.failure, left, share)
             except BaseException:
@@ -207,6 +225,8 @@ class Run:
         except CommandFailedError as refusal:
             if refusal.failure.reason not in CROWDED or not others:
                 self._fail(cell, refusal.failure)
+                if refusal.failure.reason in FATAL:
+                    raise DeviceLostError from refusal
                 return False
             for other in others:
                 self._release(child, other)
@@ -227,12 +247,19 @@ class Run:
 
     def _make_ready(self, child: Servant, cell: Cell) -> None:
         if self._compiles:
-            made = self._ask(child, Compile(cell.index), self.plan.compile_deadline_seconds, Compilation, cell)
+            made = self._compile(child, cell)
             cell.compilation = cell.compilation or made
         begun = now_ns()
         cell.correctness = self._ask(child, Bind(cell.index), self.patience.bind, Correctness, cell)
         cell.slowest_ns = max(cell.slowest_ns, now_ns() - begun)
         cell.warmups.append(self._warm(child, cell))
+
+    def _compile(self, child: Servant, cell: Cell) -> Compilation:
+        seconds = self.plan.compile_deadline_seconds
+        try:
+            return self._ask(child, Compile(cell.index), seconds, Compilation, cell)
+        except ChildDiedError as death:
+            raise (ChildDiedError(CompileTimeoutError(seconds)) if death.hung else death) from death
 
     def _grace(self, cell: Cell) -> float:
         """Return the seconds after which a process hangs that should have ended a loop of this cell."""

@@ -235,7 +235,7 @@ class ExecutionPolicy(ApiModel):
         default=900, description="Longest time from being scheduled to running (image pull, volumes), in seconds."
     )
     compile_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = Field(
-        default=3600,
+        default=1800,
         description="Longest time to compile the graph of one cell, in seconds. It counts towards "
         "measureDeadlineSeconds too.",
     )

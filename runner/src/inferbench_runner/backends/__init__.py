@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from inferbench_runner.backends.base import Backend
-from inferbench_runner.backends.environment import prepare_environment
+from inferbench_runner.backends.environment import INDUCTOR_VARIABLE, prepare_environment
 from inferbench_runner.backends.neuron import open_neuron, open_neuron_compiler
 from inferbench_runner.backends.presence import require_nvidia
-from inferbench_runner.contract import AcceleratorKind, Execution, Plan, Precision, Profile
+from inferbench_runner.contract import CACHE_VARIABLE, AcceleratorKind, Execution, Plan, Precision, Profile
 from inferbench_runner.errors import (
-    DeviceNotFoundError,
     ExecutionUnsupportedError,
     InvalidPlanError,
     MissingDependencyError,
@@ -58,9 +58,7 @@ def open_backend(plan: Plan, host: Host) -> Backend:
     if plan.device.cores is not None:
         field, problem = "device.cores", f"{kind} has none that can be chosen"
         raise InvalidPlanError(field, problem, "leave it out; a pod's processors are limited by runner.resources")
-    support = SUPPORTED.get(kind)
-    if support is None:
-        raise DeviceNotFoundError(kind)
+    support = SUPPORTED[kind]
     if plan.precision not in support.precisions:
         raise PrecisionUnsupportedError(plan.precision, kind, list(support.precisions))
     execution = plan.device.execution or Execution.EAGER
@@ -70,7 +68,7 @@ def open_backend(plan: Plan, host: Host) -> Backend:
         _require_one_caller(plan)
     if kind is AcceleratorKind.NVIDIA:
         require_nvidia(os.environ)
-    prepare_environment(os.environ)
+    prepare_environment(os.environ, host)
     try:
         return _open(plan, host)
     except ModuleNotFoundError as error:
@@ -98,7 +96,20 @@ def open_compiler(plan: Plan, host: Host, target: str | None = None) -> Backend:
     if target is not None:
         field, problem = "--target", f"{plan.device.kind} has no families of devices to choose from"
         raise InvalidPlanError(field, problem, "leave it out")
-    return open_backend(plan, host)
+    if plan.device.execution is not Execution.COMPILE:
+        field, problem = (
+            "device.execution",
+            f"{plan.device.execution or Execution.EAGER} makes nothing that can be kept",
+        )
+        raise InvalidPlanError(field, problem, f"compile only plans with {Execution.COMPILE}, or for Neuron")
+    backend = open_backend(plan, host)
+    folder, used = os.environ.get(CACHE_VARIABLE), os.environ.get(INDUCTOR_VARIABLE, "")
+    if not folder or not Path(used).is_relative_to(folder):
+        problem = (
+            f"{folder} can't be written" if folder else "it is not set, so that compiled graphs have no place to go"
+        )
+        raise InvalidPlanError(CACHE_VARIABLE, problem, "set it to a folder that the measuring pods mount too")
+    return backend
 
 
 def _require_one_caller(plan: Plan) -> None:

@@ -179,12 +179,17 @@ class TorchCuda:
         """Work on a stream of one's own, after what the current one has to do, and before what it gets to do."""
         outer = torch.cuda.current_stream()
         # Used again, because the memory that a stream has taken is kept for it.
-        mine = self._idle.pop() if self._idle else torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        try:
+            mine = self._idle.pop()
+        except IndexError:
+            mine = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         mine.wait_stream(outer)
-        with torch.cuda.stream(mine):
-            yield
-        outer.wait_stream(mine)
-        self._idle.append(mine)
+        try:
+            with torch.cuda.stream(mine):
+                yield
+        finally:
+            outer.wait_stream(mine)
+            self._idle.append(mine)
 
     def capture(self, step: Callable[[], Model]) -> tuple[Callable[[], None], Model]:
         """Record a step as a graph."""

@@ -16,6 +16,7 @@ from inferbench_runner.errors import (
     DeviceOutOfMemoryError,
     DeviceTimeoutError,
     HardwareFaultError,
+    ProcessCrashedError,
     RunnerError,
     RuntimeIncompatibleError,
 )
@@ -46,6 +47,9 @@ SIGNS: Final[tuple[tuple[str, Callable[[str], RunnerError]], ...]] = (
     ("forward compatibility was attempted on non supported hw", RuntimeIncompatibleError),
     ("launch timed out", DeviceTimeoutError),
     ("device-side assert triggered", BadInputError),
+    ("an illegal memory access", ProcessCrashedError),
+    ("misaligned address", ProcessCrashedError),
+    ("an illegal instruction", ProcessCrashedError),
     ("xid (", HardwareFaultError),
     ("ecc error", HardwareFaultError),
     ("unspecified launch failure", HardwareFaultError),

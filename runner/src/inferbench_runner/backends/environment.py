@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from inferbench_runner.contract import CACHE_VARIABLE
+from inferbench_runner.probe import Host
 
 DEFAULTS: Final = {
     # Progress bars and hints would drown the runner's own lines; a failure reaches us as an exception anyway.
@@ -25,16 +27,23 @@ DEFAULTS: Final = {
 
 
 INDUCTOR: Final = "inductor"
-"""Folder of PyTorch's own compiler in the cache of artefacts."""
+"""Folder of PyTorch's own compiler in the cache of artefacts; behind it stands which processor it is for."""
+
+INDUCTOR_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def prepare_environment(environment: MutableMapping[str, str]) -> None:
-    """Set each switch that the user has not set."""
+def prepare_environment(environment: MutableMapping[str, str], host: Host) -> None:
+    """Set each switch that the user has not set.
+
+    What the compiler makes for one kind of processor must not be found by another that shares the volume: it asks for
+    the processor's own instructions, and does not keep apart what it got.
+    """
     for name, value in DEFAULTS.items():
         environment.setdefault(name, value)
     folder = environment.get(CACHE_VARIABLE)
-    if folder and _is_writable(Path(folder) / INDUCTOR):
-        environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(folder) / INDUCTOR))
+    processor = sha256(" ".join((host.cpu_model, *sorted(host.cpu_flags))).encode()).hexdigest()[:8]
+    if folder and _is_writable(place := Path(folder) / f"{INDUCTOR}-{processor}"):
+        environment.setdefault(INDUCTOR_VARIABLE, str(place))
 
 
 def _is_writable(folder: Path) -> bool:

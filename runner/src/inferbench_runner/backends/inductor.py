@@ -6,10 +6,12 @@ import os
 import resource
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from inferbench_runner.backends.environment import INDUCTOR_VARIABLE
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.clock import now_ns, to_milliseconds
 from inferbench_runner.contract import CACHE_VARIABLE, CacheOutcome, Compilation
@@ -23,6 +25,9 @@ from inferbench_runner.errors import (
 
 GRAPHS: Final = 64
 """Graphs of one model before PyTorch gives up compiling: each shape of a plan has one, and each way of calling it."""
+
+KILLED: Final = ("Killed signal terminated program", "virtual memory exhausted", "cc1plus: out of memory")
+"""What g++ says when the kernel ends a part of it, or it gets no memory."""
 
 COMPILER: Final = f"inductor of torch {torch.__version__}"
 
@@ -48,7 +53,7 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     try:
         first_call()
     except Exception as error:
-        if isinstance(error, OutOfMemoryError) or is_out_of_memory(error):
+        if isinstance(error, OutOfMemoryError) or is_out_of_memory(error) or any(one in str(error) for one in KILLED):
             raise CompileOutOfMemoryError(COMPILER) from error
         if isinstance(error, RunnerError):
             # It is the device's own, such as its memory running out.
@@ -57,16 +62,23 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     spent, after = now_ns() - begun, _cache()
     hits, misses = (after[name] - before[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss"))
     found = CacheOutcome.HIT if hits > misses == 0 else CacheOutcome.MISS
-    # Without one, what is compiled lies in a temporary folder, which dies with the pod.
-    outcome = found if CACHE_VARIABLE in os.environ else CacheOutcome.OFF
+    # Elsewhere, what is compiled lies in a temporary folder, which dies with the pod.
+    folder, used = os.environ.get(CACHE_VARIABLE), os.environ.get(INDUCTOR_VARIABLE, "")
+    outcome = found if folder and Path(used).is_relative_to(folder) else CacheOutcome.OFF
     return Compilation(
         milliseconds=to_milliseconds(spent),
         peak_memory_mebibytes=peak_memory_mebibytes(),
         compiler=COMPILER,
         arguments=arguments,
         cache=outcome,
-        miss="no entry for this graph, these libraries and this processor" if outcome is CacheOutcome.MISS else "",
+        miss=_why(outcome, folder),
     )
+
+
+def _why(outcome: CacheOutcome, folder: str | None) -> str:
+    if outcome is CacheOutcome.MISS:
+        return "no entry for this graph and these libraries"
+    return f"not kept: {folder} can't be written" if folder and outcome is CacheOutcome.OFF else ""
 
 
 def graphs() -> int:

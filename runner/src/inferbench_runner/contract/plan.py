@@ -101,7 +101,7 @@ class Plan(Contract):
     measurement: Measurement = Measurement()
     deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] | None = None
     """Time after which the runner ends by itself, with exit code `DEADLINE_EXIT_CODE` and what it has measured."""
-    compile_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = 3600
+    compile_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = 1800
     """Time after which compiling one shape's graph is given up."""
     image: Annotated[str, StringConstraints(max_length=512)] | None = None
     """Image that the runner was started from, for provenance: a process can't find out by itself."""

@@ -257,7 +257,7 @@ class CellDetails(Contract):
     compilation: Compilation | None = None
     """None where nothing is compiled."""
     device_use: DeviceUse | None = None
-    """None for a processor, of which `noise` tells."""
+    """None for a processor in eager mode, of which `noise` tells."""
     provenance_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")] | None = None
     """`provenance_hash` of the report's provenance and this cell's shape."""
     histogram: Annotated[str, StringConstraints(max_length=8192, pattern=r"^[A-Za-z0-9+/]*={0,2}$")] | None = None

@@ -1,7 +1,7 @@
 """AWS Neuron: Inferentia and Trainium. Looks at the device first; the heavy libraries come only where there is one.
 
     devices ──> which cores      arguments ──> what the compiler is told      failures ──> which error it was
-    making  ──> traced graphs    calling   ──> the graph on a core, by name   model    ──> the seam to the worker
+    making  ──> traced graphs    copies    ──> one on each block of cores     model    ──> the seam to the worker
 
 Libraries for Neuron fall back to the processor, or yield nothing, with no more than a warning; nothing here does.
 """
@@ -34,7 +34,11 @@ def open_neuron(plan: Plan, host: Host, root: Path = ROOT) -> Backend:
     check(plan, target)
     # The runtime reads the variable once, when the first library that has it is imported.
     claim(plan, devices, os.environ)
-    prepare_environment(os.environ)
+    if (plan.device.cores or 1) > 1:
+        # The runtime would put a copy of the graph on each of them and use them in turn: the latency is one core's.
+        field, problem = "device.cores", "a traced graph runs on one core, and no model is split over several"
+        raise InvalidPlanError(field, problem, "use 1, and measurement.load.concurrency for copies on other cores")
+    prepare_environment(os.environ, host)
     try:
         from inferbench_runner.backends.neuron.backend import NeuronBackend  # noqa: PLC0415  # imports torch
     except ModuleNotFoundError as error:
@@ -58,7 +62,7 @@ def open_neuron_compiler(plan: Plan, host: Host, target: str | None = None, root
         field = "device.execution"
         problem = f"{Execution.TORCH_NEURON} compiles at its first call, on the device itself"
         raise InvalidPlanError(field, problem, f"use {DEFAULT_EXECUTION}, whose graphs can be kept")
-    prepare_environment(os.environ)
+    prepare_environment(os.environ, host)
     try:
         from inferbench_runner.backends.neuron.backend import NeuronBackend  # noqa: PLC0415  # imports torch
     except ModuleNotFoundError as error:

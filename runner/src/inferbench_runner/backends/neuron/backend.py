@@ -60,9 +60,9 @@ class NeuronBackend:
         if execution is Execution.TORCH_NEURON and plan.measurement.load.concurrency > 1:
             field, problem = "measurement.load.concurrency", f"{execution} has one copy of the model, on one core"
             raise InvalidPlanError(field, problem, f"use 1, or execution {DEFAULT_EXECUTION} with a copy on each core")
-        if devices is None:
+        if devices is None or not measures:
             # Without a device, the libraries would have to guess, and optimum-neuron guesses trn1.
-            os.environ.setdefault(OVERRIDE, target)
+            os.environ[OVERRIDE] = target
         # The processor computes the references, and feeds the device.
         torch.set_num_threads(host.threads)
         torch.set_float32_matmul_precision("highest")

@@ -138,6 +138,11 @@ def claim(plan: Plan, devices: Devices | None, environment: MutableMapping[str, 
     Raises:
         InvalidPlanError: There are fewer.
     """
+    if devices and not devices.cores:
+        raise DeviceNotFoundError(KIND, "neither neuron-ls nor the driver's files tell how many cores it has", WAY_OUT)
+    if (text := environment.get(VISIBLE)) and not cores_in(text):
+        field, problem = f"{VISIBLE} in runner.env", f"{text!r} is no list of cores"
+        raise InvalidPlanError(field, problem, "write 0, 0-3 or 0,2")
     allowed = devices.allowed(environment) if devices else ()
     copies, each = plan.measurement.load.concurrency, plan.device.cores or 1
     if copies * each > len(allowed):
@@ -183,10 +188,14 @@ def parse_listing(text: str) -> list[Listed]:
         return []
 
 
-def neighbours(listed: list[Listed], numbers: tuple[int, ...], own: int) -> int:
-    """Return how many other processes are on these devices."""
+def neighbours(listed: list[Listed], numbers: tuple[int, ...], own: int) -> int | None:
+    """Return how many other processes are on these devices; None where this one is not told among them.
+
+    The driver may number processes as the node does, and not as this container.
+    """
     on = chain.from_iterable(one.neuron_processes for one in listed if one.neuron_device in numbers)
-    return len({process.pid for process in on} - {own})
+    found = {process.pid for process in on}
+    return len(found - {own}) if own in found else None
 
 
 def run_neuron_ls() -> str:

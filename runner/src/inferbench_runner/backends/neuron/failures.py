@@ -43,7 +43,9 @@ DETAIL_CHARACTERS: Final = 160
 HEARD_BYTES: Final = 65_536
 """Most of the console's text that is kept: the end of it."""
 
-STATUS: Final = re.compile(r"(?:status|NRT_STATUS|response code '\w+')[\s=:(]+(\d+)|\bNRT (\d+)\b|devices, error:(\d+)")
+STATUS: Final = re.compile(
+    r"(?:(?<!exit )status|NRT_STATUS|response code '\w+')[\s=:(]+(\d+)|\bNRT (\d+)\b|devices, error:(\d+)"
+)
 """How the runtime and its callers write a status code."""
 
 EXIT: Final = re.compile(r"(?:failed with|exit status|exit code|exited with|returned)[\s:]+(-?\d+)")
@@ -172,7 +174,9 @@ def compile_failure(error: BaseException, compiler: str, heard: str = "") -> Run
     killed = exits in KILLED or any(one in text for one in KILLED_TEXTS)
     if killed or is_out_of_memory(error):
         return CompileOutOfMemoryError(compiler)
-    return recognised(error, heard) or CompileFailedError(compiler, _tail(error, heard))
+    # How a compiler ended is no word of the runtime's.
+    known = None if exits is not None else recognised(error, heard)
+    return known or CompileFailedError(compiler, _tail(error, heard))
 
 
 @contextmanager

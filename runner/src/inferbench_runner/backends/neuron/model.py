@@ -28,6 +28,7 @@ from inferbench_runner.backends.neuron.witness import DESCRIPTION, Witness
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.clock import now_ns, to_milliseconds
 from inferbench_runner.contract import CACHE_VARIABLE, CacheOutcome, Compilation, Correctness, Plan, Shape
+from inferbench_runner.errors import DeviceNotFoundError
 from inferbench_runner.usage import Usage
 from inferbench_runner.words import one_line
 
@@ -215,13 +216,17 @@ class NeuronModel:
         )
 
     def _observe(self) -> Callable[[], Usage]:
-        """Begin to watch the device: its files are read before and after the calls, never between them."""
+        """Begin to watch the device, which is looked at after the calls and never between them."""
         native = isinstance(self.maker, TorchNeuron)
         before = compiled_graphs() if native else 0
 
         def ended() -> Usage:
             devices = self.devices
-            listed = parse_listing(run_neuron_ls()) if devices else []
+            try:
+                listed = parse_listing(run_neuron_ls()) if devices else []
+            except DeviceNotFoundError:
+                # What was measured was: a listing that fails takes nothing of it away.
+                listed = []
             return Usage(
                 neighbours=neighbours(listed, devices.numbers, os.getpid()) if devices and listed else None,
                 peak_memory_bytes=self._counters.memory_bytes(),
