@@ -13,7 +13,7 @@ from inferbench_operator.core.names import LABEL_ATTEMPT
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
 from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Trigger
-from inferbench_runner.contract import AcceleratorKind, FailureReason
+from inferbench_runner.contract import AcceleratorKind, FailureReason, Verdict
 from operator_testing.builders import (
     NOW,
     SETTINGS,
@@ -258,6 +258,18 @@ def test_a_job_on_its_way_out_says_less_than_the_status() -> None:
     decision = _decide(observed(of, _own(of, deleting=True, pod=ended(exit_code=143))))
     assert _entry(decision).reason == "MeasureDeadlineExceeded"
     assert not decision.delete_jobs
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"),
+    [(FailureReason.NUMERIC_MISMATCH, Verdict.INVALID), (FailureReason.MODEL_NOT_FOUND, None)],
+)
+def test_a_wrong_output_is_invalid_and_not_only_failed(reason: FailureReason, verdict: Verdict | None) -> None:
+    """A model that gave another answer was judged; one that was never called was not."""
+    of = _started()
+    said = report(failed(A, reason), failed(B, reason))
+    entry = _entry(_decide(observed(of, _own(of, pod=ended(said)))))
+    assert (entry.state, entry.reason, entry.verdict) == (CellState.FAILED, reason, verdict)
 
 
 def test_a_job_that_others_delete_still_says_why_it_failed() -> None:
