@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from inferbench_runner import run as run_module
-from inferbench_runner.backends.base import Bound, Call, Facts, Source
+from inferbench_runner.backends.base import Bound, Call, Facts, Rows, Source
 from inferbench_runner.caveats import Circumstances
 from inferbench_runner.child import ChildDiedError
 from inferbench_runner.contract import Compilation, Correctness, Measurement, ModelRef, Phase, Plan, Shape
@@ -35,6 +35,7 @@ from inferbench_runner.worker import (
     Prepare,
     Prepared,
     Refer,
+    Referred,
     Release,
     Reply,
     Value,
@@ -57,6 +58,10 @@ PERFECT = Correctness(
 )
 
 MADE = Compilation(milliseconds=5, compiler="scripted 1")
+
+FIXED: dict[type[Command], Value] = {Bind: PERFECT, Compile: MADE, Release: None}
+
+RIGHT: Rows = (np.zeros((1, 2), dtype=np.float32),)
 
 
 def cell(index: int) -> str:
@@ -178,10 +183,11 @@ class FakeBackend:
         self.on_load()
         return self
 
-    def refer(self, shape: Shape) -> None:
-        """Compute nothing."""
+    def refer(self, shape: Shape, known: Rows | None = None) -> Rows:
+        """Compute nothing, unless it is known already."""
         self.log.append(("refer", shape))
         self.on_refer(shape)
+        return RIGHT if known is None else known
 
     @property
     def compiles(self) -> bool:
@@ -306,6 +312,8 @@ class Stage:
     fates: Sequence[Fate] = ()
     latencies: Latencies | None = None
     """Scripted rounds; None lets the plan's back end measure in this process."""
+    warm_call_ns: int = 10 * MS
+    """What a scripted warm-up says of a call."""
     clock: FakeClock = field(default_factory=lambda: FakeClock(10**15))
     """Of scripted rounds."""
     servants: list[InlineServant | ScriptedServant] = field(default_factory=list)
@@ -400,16 +408,14 @@ class ScriptedServant:
         match command:
             case Prepare():
                 return Prepared(command.source or Source(), {"device": "scripted"}, compiles=True)
-            case Bind():
-                return PERFECT
             case Warm():
-                return Warmup(calls=10, elapsed_ns=100 * MS, first_ns=20 * MS, settled=True)
+                return Warmup(10, 100 * MS, first_ns=20 * MS, call_ns=self._stage.warm_call_ns, settled=True)
             case Measure():
                 return self._round(command)
-            case Compile():
-                return MADE
-            case Refer() | Release():
-                return None
+            case Refer():
+                return Referred(RIGHT if command.known is None else command.known)
+            case Bind() | Compile() | Release():
+                return FIXED[type(command)]
 
     def _round(self, command: Measure) -> Round:
         begun, latencies = self._stage.clock.now, self._stage.latencies

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from inferbench_runner.backends.base import Bound, Source
+from inferbench_runner.backends.base import Bound, Rows, Source
 from inferbench_runner.contract import Compilation, Correctness, ModelRef, Phase, Plan, Shape
 from inferbench_runner.probe import Host
 
@@ -59,8 +59,9 @@ class DyingBackend:
         self.reach(Phase.LOAD)
         return self
 
-    def refer(self, _shape: Shape) -> None:
+    def refer(self, _shape: Shape, _known: Rows | None = None) -> Rows:
         """Compute nothing."""
+        return ()
 
     compiles = True
 

@@ -240,12 +240,12 @@ def test_what_was_done_besides_is_summed_up() -> None:
     progress = Progress(Design.from_measurement(Measurement()))
     progress.begin(0)
     progress.add(as_samples(rounds[0].series.calls), 1)
-    warmups = [Warmup(10, 100, 77, settled=True), Warmup(16, 170, 66, settled=True)]
+    warmups = [Warmup(10, 100, 77, 9, settled=True), Warmup(16, 170, 66, 9, settled=True)]
     found = figures(progress, rounds, warmups)
     assert (found.warmup_calls, found.warmup_ns, found.first_ns) == (26 + 24, 270, 77)
     assert found.warmups_settled
     assert found.measured_ns == sum(one.series.elapsed_ns for one in rounds)
     assert found.counters == Counters(12, 24, 36, 48, 60, 72, None)
-    unsettled = figures(progress, rounds, [*warmups, Warmup(10, 1, 1, settled=False)])
+    unsettled = figures(progress, rounds, [*warmups, Warmup(10, 1, 1, 1, settled=False)])
     assert not unsettled.warmups_settled
     assert figures(progress, rounds, []).first_ns is None

@@ -115,27 +115,32 @@ def test_windows_double_so_that_noise_does_not_keep_a_warm_up_going(run: int, ca
     assert (warmup.calls, warmup.settled) == (calls, True)
 
 
-def forever_falling() -> tuple[FakeClock, Bound]:
-    """Return a clock and a call that takes half a percent less each time, from 100 ms on."""
+def forever_falling(first: int) -> tuple[FakeClock, Bound]:
+    """Return a clock and a call that takes half a percent less each time."""
     clock = FakeClock()
     step = count()
 
     def call() -> None:
-        clock.now += round(100 * MS * 0.995 ** next(step))
+        clock.now += round(first * 0.995 ** next(step))
 
     return clock, Bound(call)
 
 
 @pytest.mark.parametrize(
-    ("share", "longest"),
+    ("first", "share", "longest"),
     [
-        pytest.param(Quota(0, 40 * SECOND, 100 * SECOND), 4 * SECOND, id="a tenth of the share's fewest seconds"),
-        pytest.param(Quota(500, 0, 100 * SECOND), None, id="a tenth of what the share's calls will take"),
+        pytest.param(
+            100 * MS, Quota(0, 40 * SECOND, 100 * SECOND), 2 * SECOND, id="a twentieth of a long share's fewest seconds"
+        ),
+        pytest.param(100 * MS, Quota(0, 15 * SECOND, 100 * SECOND), SECOND, id="a second, where that is more"),
+        pytest.param(
+            MS, Quota(500, 0, 100 * SECOND), None, id="a tenth of what the share's calls take, where it is less"
+        ),
     ],
 )
-def test_an_unsteady_warm_up_ends_at_a_tenth_of_the_share(share: Quota, longest: int | None) -> None:
-    """A latency that falls for ever is measured all the same after a tenth of the time, and counts as unsettled."""
-    clock, bound = forever_falling()
+def test_an_unsteady_warm_up_ends_with_a_part_of_the_share(first: int, share: Quota, longest: int | None) -> None:
+    """A latency that falls for ever is measured all the same after a part of that time, and counts as unsettled."""
+    clock, bound = forever_falling(first)
     samples: list[int] = []
 
     def call() -> None:
@@ -152,7 +157,7 @@ def test_an_unsteady_warm_up_ends_at_a_tenth_of_the_share(share: Quota, longest:
 
 def test_no_warm_up_takes_more_than_a_minute() -> None:
     """However long the share, after 60 s the warm-up is over with the window that it is in."""
-    clock, bound = forever_falling()
+    clock, bound = forever_falling(100 * MS)
     jumpy = count()
 
     def call() -> None:

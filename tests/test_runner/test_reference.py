@@ -158,6 +158,18 @@ def test_a_reference_is_the_same_however_it_is_cut(monkeypatch: pytest.MonkeyPat
             assert torch.allclose(one, other, atol=1e-6)
 
 
+def test_what_another_process_found_right_is_compared_with() -> None:
+    """It is not computed again, and a process whose model has other weights is found out."""
+    shape = only_shape(first := load_random(referred=False))
+    rows = first.refer(shape)
+    same, other = load_random(referred=False), load_random(referred=False, seed=1)
+    assert same.refer(shape, rows) is rows
+    same.verify(shape)
+    other.refer(shape, rows)
+    with pytest.raises(NumericMismatchError):
+        other.verify(shape)
+
+
 def test_large_outputs_are_thinned_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an output with too many elements the first, the last and some tokens between are kept, padding never."""
     monkeypatch.setattr(reference_module, "ELEMENTS", 3 * 2 * 4)

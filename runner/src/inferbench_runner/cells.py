@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from inferbench_runner.adaptive import Progress
+from inferbench_runner.backends.base import Rows
 from inferbench_runner.caveats import Circumstances
 from inferbench_runner.contract import CellFailed, Compilation, Correctness, Measurement, Profile, Shape
 from inferbench_runner.measure import Warmup
@@ -21,6 +22,8 @@ class Cell:
     progress: Progress
     rounds: list[Round] = field(default_factory=list)
     warmups: list[Warmup] = field(default_factory=list)
+    right: Rows | None = None
+    """What its outputs are compared with, once a process has computed it."""
     correctness: Correctness | None = None
     compilation: Compilation | None = None
     """By the first process that measured the shape."""

@@ -31,6 +31,9 @@ WARMUP_NS: Final = 60 * NS_PER_SECOND
 WARMUP_SHARE: Final = 0.1
 """Longest warm-up over the time that the process will measure the shape: a noisy host never becomes steady."""
 
+WARMUP_LONG_SHARE: Final = 0.05
+"""The same for warm-ups of a second and more, by which a device's clocks are up."""
+
 STEADY_WINDOWS: Final = 5
 
 STEADY_SPREAD: Final = 0.02
@@ -58,6 +61,8 @@ class Warmup:
     elapsed_ns: int
     first_ns: int
     """The first call of all."""
+    call_ns: int
+    """Median of the last ten calls."""
     settled: bool
     """Whether no trend was left at the end."""
 
@@ -110,7 +115,7 @@ def _one_way(medians: Sequence[float]) -> bool:
 def warm_up(
     call: Callable[[], object], share: Quota, *, adaptive: bool = True, now: Callable[[], int] = now_ns
 ) -> Warmup:
-    """Call until the latency is steady, or a tenth of the time is spent that the share will take: at least ten times.
+    """Call until the latency is steady, or a part of the time is spent that the share will take: at least ten times.
 
     The share is what the process will measure: so many calls, and at least so long.
     """
@@ -126,9 +131,11 @@ def warm_up(
             continue
         medians = [median(samples[at : at + size]) for at in range(0, len(samples), size)]
         planned = min(max(share.calls * median(samples), share.min_ns), share.max_ns)
-        limit = min(WARMUP_NS, WARMUP_SHARE * planned)
+        limit = min(WARMUP_NS, max(WARMUP_LONG_SHARE * planned, min(WARMUP_SHARE * planned, NS_PER_SECOND)))
         if not adaptive or is_steady(medians) or end - begin >= limit:
-            return Warmup(len(samples), end - begin, samples[0], not adaptive or not has_trend(medians))
+            latest = round(median(samples[-WARMUP_CALLS:]))
+            settled = not adaptive or not has_trend(medians)
+            return Warmup(len(samples), end - begin, samples[0], latest, settled)
         if len(medians) >= WINDOWS:
             size *= 2
 

@@ -49,6 +49,7 @@ from inferbench_runner.worker import (
     Prepare,
     Prepared,
     Refer,
+    Referred,
     Release,
     Value,
     Warm,
@@ -243,7 +244,8 @@ class Run:
         return True
 
     def _refer(self, child: Servant, cell: Cell) -> None:
-        self._ask(child, Refer(cell.index), self.patience.bind, type(None), cell)
+        referred = self._ask(child, Refer(cell.index, cell.right), self.patience.bind, Referred, cell)
+        cell.right = referred.rows
 
     def _make_ready(self, child: Servant, cell: Cell) -> None:
         if self._compiles:
@@ -252,7 +254,10 @@ class Run:
         begun = now_ns()
         cell.correctness = self._ask(child, Bind(cell.index), self.patience.bind, Correctness, cell)
         cell.slowest_ns = max(cell.slowest_ns, now_ns() - begun)
-        cell.warmups.append(self._warm(child, cell))
+        warmup = self._warm(child, cell)
+        cell.warmups.append(warmup)
+        if self.interleaved and len(self.cells) > 1:
+            cell.progress.take_turns(warmup.call_ns)
 
     def _compile(self, child: Servant, cell: Cell) -> Compilation:
         seconds = self.plan.compile_deadline_seconds

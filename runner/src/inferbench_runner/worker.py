@@ -15,7 +15,7 @@ from typing import Self
 
 from inferbench_runner.adaptive import Quota
 from inferbench_runner.backends import open_backend
-from inferbench_runner.backends.base import Backend, Bound, LoadedModel, Source
+from inferbench_runner.backends.base import Backend, Bound, LoadedModel, Rows, Source
 from inferbench_runner.clock import now_ns
 from inferbench_runner.contract import Compilation, Correctness, FailureReason, LoadMode, Phase, Plan, Profile, Weights
 from inferbench_runner.errors import PhaseFailedError
@@ -48,9 +48,10 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Refer:
-    """Compute the right output for a shape, before the first one is bound."""
+    """Compute the right output for a shape, before the first one is bound, unless another process has done so."""
 
     index: int
+    known: Rows | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,13 @@ class Prepared:
 
 
 @dataclass(frozen=True)
+class Referred:
+    """What a shape's outputs are compared with, in this process and in those that follow."""
+
+    rows: Rows
+
+
+@dataclass(frozen=True)
 class Failure:
     """Why a command could not be carried out."""
 
@@ -124,7 +132,7 @@ class Failure:
         return cls(error.phase, error.reason, error.sentence, trace)
 
 
-Value = Prepared | Compilation | Correctness | Warmup | Round | Failure | None
+Value = Prepared | Referred | Compilation | Correctness | Warmup | Round | Failure | None
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,7 @@ class Worker:
                 case Prepare():
                     value = self._prepare(command)
                 case Refer():
-                    self._refer(command)
+                    value = self._refer(command)
                 case Compile():
                     value = self._compile(command)
                 case Bind():
@@ -198,9 +206,9 @@ class Worker:
         facts = {name: str(value) for name, value in (facts | dict(self._model.facts)).items()}
         return Prepared(source, facts, self._model.compiles)
 
-    def _refer(self, command: Refer) -> None:
+    def _refer(self, command: Refer) -> Referred:
         with self._phases.step(Phase.VERIFY):
-            self._loaded.refer(self.plan.shapes[command.index])
+            return Referred(self._loaded.refer(self.plan.shapes[command.index], command.known))
 
     def _compile(self, command: Compile) -> Compilation:
         with self._phases.step(Phase.COMPILE):

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from inferbench_runner.contract import Compilation, Correctness, ModelRef, Shape
 from inferbench_runner.usage import Usage
@@ -29,6 +32,10 @@ class Source:
     """None for a model that is built from the catalogue."""
     commit: str | None = None
     """The hub's commit of the files, where it is known."""
+
+
+Rows: TypeAlias = tuple[NDArray[np.float32], ...]
+"""What is compared of a shape's right outputs: for each input that is tried, a row for each decision or vector."""
 
 
 def _nothing() -> AbstractContextManager[None]:
@@ -57,8 +64,11 @@ class LoadedModel(Protocol):
         """Provenance that is known only now."""
         ...
 
-    def refer(self, shape: Shape) -> None:
-        """Compute what `verify` compares with, on the CPU in fp32: for every shape, before the first is verified.
+    def refer(self, shape: Shape, known: Rows | None = None) -> Rows:
+        """Return what `verify` compares with, computed on the CPU in fp32: for every shape, before any is verified.
+
+        What another process has computed for the same shape is known, and taken as it is: that saves the time of the
+        slowest calls, and a process whose model is another one is found out.
 
         Raises:
             RunnerError: The model has no output for this shape, or the host has not enough memory for it.

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import torch
 
 from inferbench_runner.backends import hub
-from inferbench_runner.backends.base import Bound, Call, Facts, Source
+from inferbench_runner.backends.base import Bound, Call, Facts, Rows, Source
 from inferbench_runner.backends.host import HostModel, keeps_autograd, typed_memory
 from inferbench_runner.backends.inductor import COMPILER, compiled, graphs, timed
 from inferbench_runner.backends.inputs import Inputs, make_inputs
@@ -98,9 +98,9 @@ class CPUModel:
         """What is called: the model, or its compiled form."""
         return compiled(self._converted) if self.compiles else self._converted
 
-    def refer(self, shape: Shape) -> None:
-        """Compute the right outputs for a shape, while the weights are still in full precision."""
-        self.host.references.add(shape)
+    def refer(self, shape: Shape, known: Rows | None = None) -> Rows:
+        """Return the right outputs for a shape, while the weights are still in full precision."""
+        return self.host.references.add(shape, known)
 
     def compile(self, shape: Shape) -> Compilation:
         """Compile the graph of this shape, by calling it for the first time."""

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 
 from inferbench_runner.backends import cudacalls, hub, inductor
-from inferbench_runner.backends.base import Bound, Call, Facts, Source
+from inferbench_runner.backends.base import Bound, Call, Facts, Rows, Source
 from inferbench_runner.backends.cuda import Cuda, Timer, TorchCuda
 from inferbench_runner.backends.cuda_errors import typed_error
 from inferbench_runner.backends.cudacalls import Direct, Graphs, Step, require_places, returning
@@ -162,9 +162,9 @@ class NVIDIAModel:
     def _execution(self) -> Execution:
         return self.plan.device.execution or Execution.EAGER
 
-    def refer(self, shape: Shape) -> None:
-        """Compute the right outputs for a shape, while the weights are still on the host in full precision."""
-        self.host.references.add(shape)
+    def refer(self, shape: Shape, known: Rows | None = None) -> Rows:
+        """Return the right outputs for a shape, while the weights are still on the host in full precision."""
+        return self.host.references.add(shape, known)
 
     @property
     def compiles(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Final
 
 import torch
 
+from inferbench_runner.backends.base import Rows
 from inferbench_runner.backends.comparison import Scale
 from inferbench_runner.backends.inputs import (
     TOKENS,
@@ -74,21 +75,24 @@ class References:
         with eager_attention(self.model) as used:
             return f"the same model on the CPU in fp32 with {used} attention, on the same inputs"
 
-    def add(self, shape: Shape) -> None:
-        """Compute the right rows for each of the shape's probes.
+    def add(self, shape: Shape, known: Rows | None = None) -> Rows:
+        """Return the right rows for each of the shape's probes: those that are known, or else computed now.
 
         Raises:
             RunnerError: The model has no output for this shape, or needs more memory for it than there is.
         """
+        if known is not None:
+            self._outputs[shape] = tuple(torch.from_numpy(rows) for rows in known)
+            return known
         model, seed = self.model, self.seed
         with eager_attention(model), torch.inference_mode():
             try:
-                self._outputs[shape] = tuple(
-                    _computed(model, self.task, shape, probe) for probe in probes(model, shape, seed)
-                )
+                found = tuple(_computed(model, self.task, shape, probe) for probe in probes(model, shape, seed))
             except Exception as error:  # noqa: BLE001  # whatever it is, it concerns this one shape
                 release(error)
                 raise _typed(error, model, shape) from None
+        self._outputs[shape] = found
+        return tuple(rows.numpy() for rows in found)
 
     def complete(self) -> None:
         """Find how large the outputs are in general; none can be added any more."""

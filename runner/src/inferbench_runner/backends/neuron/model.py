@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from inferbench_runner.artefacts import Artefacts, Ingredients
-from inferbench_runner.backends.base import Bound, Call, Facts
+from inferbench_runner.backends.base import Bound, Call, Facts, Rows
 from inferbench_runner.backends.host import HostModel, keeps_autograd, typed_memory
 from inferbench_runner.backends.inductor import graphs as compiled_graphs
 from inferbench_runner.backends.inductor import peak_memory_mebibytes
@@ -80,9 +80,9 @@ class NeuronModel:
             "inlinedWeights": "yes" if maker.inlined else "no",
         }
 
-    def refer(self, shape: Shape) -> None:
-        """Compute the right outputs for a shape."""
-        self.host.references.add(shape)
+    def refer(self, shape: Shape, known: Rows | None = None) -> Rows:
+        """Return the right outputs for a shape."""
+        return self.host.references.add(shape, known)
 
     @property
     def compiles(self) -> bool:
