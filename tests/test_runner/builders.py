@@ -312,8 +312,6 @@ class Stage:
     fates: Sequence[Fate] = ()
     latencies: Latencies | None = None
     """Scripted rounds; None lets the plan's back end measure in this process."""
-    warm_call_ns: int = 10 * MS
-    """What a scripted warm-up says of a call."""
     clock: FakeClock = field(default_factory=lambda: FakeClock(10**15))
     """Of scripted rounds."""
     servants: list[InlineServant | ScriptedServant] = field(default_factory=list)
@@ -409,7 +407,7 @@ class ScriptedServant:
             case Prepare():
                 return Prepared(command.source or Source(), {"device": "scripted"}, compiles=True)
             case Warm():
-                return Warmup(10, 100 * MS, first_ns=20 * MS, call_ns=self._stage.warm_call_ns, settled=True)
+                return Warmup(10, 100 * MS, first_ns=20 * MS, call_ns=10 * MS, settled=True)
             case Measure():
                 return self._round(command)
             case Refer():

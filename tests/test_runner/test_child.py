@@ -12,20 +12,22 @@ from pathlib import Path
 import pytest
 
 from cluster.observing import eventually
-from inferbench_runner.child import Child, ChildDiedError, Patience
+from inferbench_runner.child import ALLOCATOR, Child, ChildDiedError, Patience
 from inferbench_runner.contract import (
     TERMINATION_PATH_VARIABLE,
     Caveat,
     CompactReport,
     FailureReason,
     FullReport,
+    Measurement,
     Phase,
     Plan,
+    Profile,
     Verdict,
 )
 from inferbench_runner.outlet import Outlet
 from inferbench_runner.run import Run
-from inferbench_runner.worker import Prepare
+from inferbench_runner.worker import Prepare, Prepared
 from test_runner.dying_backend import open_dying
 
 pytestmark = pytest.mark.slow
@@ -68,6 +70,61 @@ def plan_that_dies(tmp_path: Path, how: str, phase: Phase, process: int, process
             },
         }
     )
+
+
+@pytest.mark.parametrize(
+    ("profile", "own", "expected"),
+    [
+        pytest.param("Sound", {}, ALLOCATOR, id="so that what is freed stays"),
+        pytest.param(
+            "Sound", {"MALLOC_TRIM_THRESHOLD_": "7"}, ALLOCATOR | {"MALLOC_TRIM_THRESHOLD_": "7"}, id="unless said"
+        ),
+        pytest.param("Legacy2023", {}, {}, id="and not as in 2023"),
+    ],
+)
+def test_the_allocator_is_held_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, own: dict[str, str], expected: dict[str, str]
+) -> None:
+    """The process is started with glibc's thresholds fixed, and its provenance has them; the parent's stay."""
+    for name in ALLOCATOR:
+        monkeypatch.delenv(name, raising=False)
+    for name, text in own.items():
+        monkeypatch.setenv(name, text)
+    before = dict(os.environ)
+    plan = plan_that_dies(tmp_path, "exit", Phase.MEASURE, 9, 1)
+    plan = plan.model_copy(update={"measurement": Measurement(profile=Profile(profile))})
+    child = Child(plan, open_dying)
+    try:
+        prepared = child.ask(Prepare(), 60, lambda _: None).value
+    finally:
+        child.close()
+    assert isinstance(prepared, Prepared)
+    assert prepared.facts["allocator"].split()[2:] == [f"{name}={text}" for name, text in sorted(expected.items())]
+    assert dict(os.environ) == before
+
+
+FAULTS = """
+from resource import RUSAGE_SELF, getrusage
+for _ in range(3):
+    before = getrusage(RUSAGE_SELF).ru_minflt
+    blocks = [bytearray(2**20 * 5) for _ in range(20)]
+    del blocks
+print(getrusage(RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_what_is_freed_stays() -> None:
+    """A hundred megabytes in blocks come from the kernel anew each time, page by page, but not with our thresholds."""
+    usual, held = (
+        int(
+            subprocess.run(
+                [sys.executable, "-c", FAULTS], env=os.environ | more, capture_output=True, text=True, check=True
+            ).stdout
+        )
+        for more in ({}, ALLOCATOR)
+    )
+    assert held < 100
+    assert usual > 10_000
 
 
 def cell(length: int) -> str:

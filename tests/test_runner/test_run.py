@@ -196,20 +196,6 @@ def test_what_is_right_is_computed_once(scripted: Scripted) -> None:
     assert known == [(process, RIGHT if process else None) for process in range(3) for _ in range(3)]
 
 
-@pytest.mark.parametrize(("shapes", "expected"), [(1, 20), (3, 8)])
-def test_slow_shapes_take_turns_less_often(scripted: Scripted, shapes: int, expected: int) -> None:
-    """Where a round has room for two calls only, the untimed one after another shape would be a third of its time.
-
-    Three processes of 2 s have 20 rounds each, of 100 ms: of calls that take 60 ms there are fewer rounds, as far as
-    an interval allows, and as many as before where no other shape is in between.
-    """
-    stage = Stage(warm_call_ns=60 * MS)
-    scripted(stage, shapes=SHAPES[:shapes], measurement={"minSamples": 1, "minSeconds": 0, "maxSeconds": 6})
-    quotas = [command.quota.max_ns for process, command in stage.asked if isinstance(command, Measure) and not process]
-    assert len(quotas) >= expected * shapes
-    assert set(quotas[: expected * shapes]) == {100 * MS * 20 // expected}
-
-
 def test_shapes_take_turns_in_an_order_that_the_seed_decides(scripted: Scripted) -> None:
     """Each round has all shapes once, in shuffled order: another one for another seed, the same for the same seed."""
     orders = []

@@ -12,7 +12,7 @@ from inferbench_runner.adaptive import Quota
 from inferbench_runner.backends.base import Source
 from inferbench_runner.contract import FailureReason, Phase, Plan
 from inferbench_runner.errors import DeviceNotFoundError, ModelUnsupportedError, NumericMismatchError, OutOfMemoryError
-from inferbench_runner.measure import SETTLING_CALLS, Warmup
+from inferbench_runner.measure import SETTLING_CALLS, SETTLING_NS, Warmup
 from inferbench_runner.summary import Round
 from inferbench_runner.worker import Bind, Command, Failure, Measure, Prepare, Prepared, Release, Reply, Warm, Worker
 from test_runner.builders import MS, PERFECT, FakeBackend, fails, plan
@@ -279,6 +279,19 @@ def test_settling_calls_come_only_after_another_shape() -> None:
             assert reply.settling <= 2
     assert settled == [(1, False), (0, True), (0, False), (1, True)]
     assert value(worker, measure(0)).settling > 0
+
+
+def test_a_long_call_settles_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another shape has left in the caches is of no account in a call that takes longer than filling them."""
+    worker = ready(FakeBackend(), 0, 1)
+    found = []
+    for call_ns in (SETTLING_NS - 1, SETTLING_NS):
+        warmup = Warmup(10, 10 * call_ns, call_ns, call_ns, settled=True)
+        monkeypatch.setattr("inferbench_runner.worker.warm_up", lambda *_, given=warmup, **__: given)
+        value(worker, Warm(0, SHARE))
+        value(worker, measure(1))
+        found.append(value(worker, measure(0)).settling)
+    assert found == [SETTLING_CALLS, 0]
 
 
 @pytest.mark.parametrize(("calls", "expected"), [(1, 1), (7, 1), (8, 2), (50, 8)])

@@ -26,12 +26,6 @@ MIN_BLOCKS: Final = 40
 GROWTH: Final = 1.5
 """Length of the rounds after one look over that of those before, so that looks and rounds stay few."""
 
-ROUND_CALLS: Final = 10
-"""Calls for which a round has room where shapes take turns: the untimed one before them is a tenth of its time then."""
-
-LEAST_ROUNDS: Final = 24
-"""Rounds that are left, over all processes, where such rounds are longer for it: enough blocks for an interval."""
-
 OPEN_LOOP_CALLS: Final = 400
 """Fewest arrivals of a round of an open loop, which starts with an empty queue that needs time to fill; its rounds are
 fewer for it."""
@@ -96,8 +90,6 @@ class Progress:
     _stages: int = 0
     """Looks of this share."""
     _spent_ns: int = 0
-    _stretch: float = 1.0
-    """Length of this process's rounds over the design's."""
     _looks: int = 0
     """Looks of the last share, of which each may be the one that ends the measuring."""
     _enough: bool = False
@@ -108,18 +100,8 @@ class Progress:
         A process that takes the place of one that died goes on with the same share.
         """
         self.processes.append([])
-        self._stretch = 1.0
         if share != self._share:
             self._share, self._rounds, self._stages, self._spent_ns, self._enough = share, 0, 0, 0, False
-
-    def take_turns(self, call_ns: int) -> None:
-        """Make the present process's rounds fewer and longer where they have no room for ten calls of this length.
-
-        It measures other shapes in between, and the first call after another shape is slower, and is not timed.
-        """
-        room = self.design.quota.max_ns / max(call_ns, 1)
-        most = self.design.processes * self.design.rounds / LEAST_ROUNDS
-        self._stretch = max(min(ROUND_CALLS / room, most), 1.0)
 
     def wants_round(self) -> bool:
         """Whether the present process should measure another round."""
@@ -128,7 +110,7 @@ class Progress:
     @property
     def quota(self) -> Quota:
         """The next round."""
-        quota, growth = self.design.quota, self._stretch * GROWTH**self._stages
+        quota, growth = self.design.quota, GROWTH**self._stages
         return Quota(*(ceil(growth * part) for part in (quota.calls, quota.min_ns, quota.max_ns)))
 
     def add(self, samples: Samples, spent_ns: int) -> None:
@@ -136,8 +118,8 @@ class Progress:
         self.processes[-1].append(samples)
         self._rounds += 1
         self._spent_ns += spent_ns
-        rounds = ceil(self.design.rounds / self._stretch)
-        if self._rounds >= (ceil(rounds / 2) if self._stages else rounds):
+        rounds = ceil(self.design.rounds / 2) if self._stages else self.design.rounds
+        if self._rounds >= rounds:
             self._look()
             self._rounds, self._stages = 0, self._stages + 1
 

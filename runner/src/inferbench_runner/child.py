@@ -12,7 +12,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from inferbench_runner.clock import NS_PER_SECOND, now_ns
-from inferbench_runner.contract import Phase, Plan
+from inferbench_runner.contract import Phase, Plan, Profile
 from inferbench_runner.errors import (
     OutOfMemoryError,
     ProcessCrashedError,
@@ -55,6 +55,15 @@ class Patience:
     """Longest warm-up."""
     grace: int = 60
     """On top of the time that a warm-up or a round may take."""
+
+
+ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30)}
+"""Bytes from which on glibc asks the kernel for memory of its own, and which it keeps before it gives any back.
+
+Without these it moves both with each block that is freed, so that whether a call's memory is there, or comes page by
+page from the kernel, depends on what was called before: at 512 tokens that was a tenth of the latency. The first is
+the largest it takes. Where they are set, in runner.env, or another allocator is loaded, that stays.
+"""
 
 
 class ChildDiedError(Exception):
@@ -115,7 +124,8 @@ class Child:
         self._oom_kills = oom_kills()
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, plan, open_backend), daemon=True)
-        self._process.start()
+        with _environment({} if plan.measurement.profile is Profile.LEGACY_2023 else ALLOCATOR):
+            self._process.start()
         # Only the child holds the other end now, so that its death is the end of the stream.
         theirs.close()
 
@@ -169,3 +179,15 @@ class Child:
     def _killed_for_memory(self) -> bool:
         now = oom_kills()
         return now is not None and now > (self._oom_kills or 0)
+
+
+@contextlib.contextmanager
+def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
+    """Let a process that is started meanwhile have these variables, unless this one has others."""
+    added = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]

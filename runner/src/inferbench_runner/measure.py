@@ -46,6 +46,9 @@ SETTLING_CALLS: Final = 1
 """Untimed calls at the start of a round after another shape was measured, whose data are in the caches then: where a
 round has few calls, a slow first one would decide the p95."""
 
+SETTLING_NS: Final = 50_000_000
+"""Length of a call from which on it needs none: filling the caches takes a few milliseconds at most."""
+
 END_TO_END_EVERY: Final = 7
 """Calls for each end-to-end one: 1,000 calls bring the 130 that an interval of their p95 needs."""
 

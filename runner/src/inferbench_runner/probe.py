@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -17,6 +17,9 @@ ROOT: Final = Path("/")
 
 VECTOR_FLAGS: Final = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
 """Processor flags that decide which matrix kernels run."""
+
+MEMORY_VARIABLES: Final = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_")
+"""Beginnings of the environment variables that change how memory is given out."""
 
 UNLIMITED_BYTES: Final = 2**60
 """Version 1 has no word for "no limit": it shows a number near 2**63."""
@@ -35,6 +38,8 @@ class Host:
     cpu_limit_millis: int | None
     """The control group's quota in thousandths of a processor."""
     memory_limit_bytes: int | None
+    allocator: str = "unknown"
+    """The C library, and what it or a library in its place was told about memory."""
 
     @property
     def threads(self) -> int:
@@ -54,6 +59,7 @@ class Host:
             "processors": str(len(self.affinity)),
             "affinity": ",".join(str(number) for number in self.affinity),
             "cpuLimit": "none" if self.cpu_limit_millis is None else f"{self.cpu_limit_millis}m",
+            "allocator": self.allocator,
             "memoryLimitBytes": "none" if self.memory_limit_bytes is None else str(self.memory_limit_bytes),
         }
 
@@ -83,7 +89,14 @@ def probe_host(root: Path = ROOT) -> Host:
         affinity=tuple(sorted(os.sched_getaffinity(0))),
         cpu_limit_millis=min(cpu_limits, default=None),
         memory_limit_bytes=min(memory_limits, default=None),
+        allocator=allocator(os.environ),
     )
+
+
+def allocator(environment: Mapping[str, str]) -> str:
+    """Return what gives out memory: how much of it comes from the kernel anew in each call is a part of its time."""
+    told = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith(MEMORY_VARIABLES)]
+    return " ".join([os.confstr("CS_GNU_LIBC_VERSION") or "unknown", *told])
 
 
 def groups(root: Path, controller: str) -> Iterator[Path]:

@@ -254,10 +254,7 @@ class Run:
         begun = now_ns()
         cell.correctness = self._ask(child, Bind(cell.index), self.patience.bind, Correctness, cell)
         cell.slowest_ns = max(cell.slowest_ns, now_ns() - begun)
-        warmup = self._warm(child, cell)
-        cell.warmups.append(warmup)
-        if self.interleaved and len(self.cells) > 1:
-            cell.progress.take_turns(warmup.call_ns)
+        cell.warmups.append(self._warm(child, cell))
 
     def _compile(self, child: Servant, cell: Cell) -> Compilation:
         seconds = self.plan.compile_deadline_seconds

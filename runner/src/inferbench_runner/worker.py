@@ -22,6 +22,7 @@ from inferbench_runner.errors import PhaseFailedError
 from inferbench_runner.measure import (
     END_TO_END_EVERY,
     SETTLING_CALLS,
+    SETTLING_NS,
     Series,
     Warmup,
     closed_loop,
@@ -155,6 +156,8 @@ class Worker:
     _bound: dict[int, tuple[ExitStack, Bound]] = field(default_factory=dict)
     _resources: ExitStack = field(default_factory=ExitStack)
     _last: int | None = None
+    _call_ns: dict[int, int] = field(default_factory=dict)
+    """How long each shape's call took in its warm-up."""
 
     def __post_init__(self) -> None:
         """Time the phases."""
@@ -236,13 +239,14 @@ class Worker:
                 warmup = warm_up(bound.call, command.share, adaptive=not legacy)
             if bound.end_to_end and not legacy:
                 settle(replace(bound, call=bound.end_to_end))
-        self._last = command.index
+        self._last, self._call_ns[command.index] = command.index, warmup.call_ns
         return warmup
 
     def _measure(self, command: Measure) -> Round:
         legacy = self.plan.measurement.profile is Profile.LEGACY_2023
         with self._phases.step(Phase.MEASURE), self._guarded(command.index) as bound:
-            settling = 0 if legacy or self._last == command.index else SETTLING_CALLS
+            short = self._call_ns.get(command.index, 0) < SETTLING_NS
+            settling = SETTLING_CALLS if short and not legacy and self._last != command.index else 0
             settle(bound, settling)
             settling += self._threads
             observed = bound.observe() if bound.observe else None

@@ -18,7 +18,7 @@ from typing import Final
 from cluster.bench.figures import Figure, percentile, significant
 from cluster.bench.method.pairs import ratio
 from cluster.bench.method.settings import Settings
-from cluster.bench.method.tools import MODEL_TASK, SCRIPTS, Place, ToolFailedError, Work
+from cluster.bench.method.tools import MODEL_TASK, SCRIPTS, Place, ToolFailedError, Work, environment
 from cluster.bench.running import Ended, TooFewProcessorsError, processors
 from inferbench_runner.adaptive import Progress
 from inferbench_runner.child import Child, Servant
@@ -147,7 +147,13 @@ class Hand:
         command = [sys.executable, str(SCRIPTS / "hand_turns.py"), str(where.model), *numbers]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=where.folder, text=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=where.folder,
+                env=environment(work),
+                text=True,
             )
 
     def turn(self, calls: int) -> list[int]:

@@ -16,6 +16,7 @@ from cluster.bench.figures import percentile
 from cluster.bench.running import Ended, RunnerFailedError, Watch, run, run_plan
 from cluster.errors import ClusterError
 from inferbench_runner.catalogue import known_configuration
+from inferbench_runner.child import ALLOCATOR
 from inferbench_runner.contract import AcceleratorKind, Device, Measurement, ModelRef, Plan, Shape
 
 MODEL: Final = "google-bert/bert-base-uncased"
@@ -122,14 +123,14 @@ def by_hand(where: Place, work: Work, *, python: str = sys.executable, watch: Wa
     """Run the loop written by hand, in our environment or in another one."""
     numbers = (str(number) for number in (work.length, work.samples, work.threads))
     command = [python, str(SCRIPTS / "hand_loop.py"), str(where.model), *numbers]
-    ended = run(command, where.folder, environment=_environment(work), watch=watch)
+    ended = run(command, where.folder, environment=environment(work), watch=watch)
     return _told("the loop written by hand", ended)
 
 
 def optimum(where: Place, work: Work, python: str) -> Leg:
     """Run optimum-benchmark with its default launcher, in its own environment."""
     command = [python, str(SCRIPTS / "with_optimum.py"), str(where.model), str(work.length), str(work.samples)]
-    return _told("optimum-benchmark", run(command, where.folder, environment=_environment(work)))
+    return _told("optimum-benchmark", run(command, where.folder, environment=environment(work)))
 
 
 def pyperf(where: Place, work: Work, packages: Path) -> Leg:
@@ -146,7 +147,7 @@ def pyperf(where: Place, work: Work, packages: Path) -> Leg:
     command = [sys.executable, str(SCRIPTS / "with_pyperf.py")]
     command += [f"--{option}={value}" for option, value in options.items()]
     command += [str(where.model), str(work.length), str(work.threads)]
-    ended = run(command, where.folder, environment=_environment(work) | {"PYTHONPATH": str(packages)})
+    ended = run(command, where.folder, environment=environment(work) | {"PYTHONPATH": str(packages)})
     if ended.code or not results.is_file():
         raise ToolFailedError(name, ended)
     values = sorted(pyperf_values(results.read_text(encoding="utf-8")))
@@ -179,7 +180,10 @@ def _told(name: str, ended: Ended) -> Leg:
     return Leg(ended.seconds, round(found["samples"]), found["p50_ms"], found["p95_ms"])
 
 
-def _environment(work: Work) -> dict[str, str]:
-    """Return an environment in which nothing is downloaded and this project is not to be found."""
+def environment(work: Work) -> dict[str, str]:
+    """Return an environment in which nothing is downloaded and this project is not to be found.
+
+    Memory is given out as in the runner's measuring processes, whatever was called before.
+    """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return kept | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(work.threads)}
+    return kept | ALLOCATOR | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(work.threads)}
