@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,17 @@ from typing import Any
 
 import pytest
 
-from inferbench_runner.artefacts import ENTRY, GRAPH, TEMPORARY, Artefact, Artefacts, Ingredients, Miss
+from inferbench_runner.artefacts import (
+    BLOCK_BYTES,
+    ENTRY,
+    GRAPH,
+    TEMPORARY,
+    Artefact,
+    Artefacts,
+    Ingredients,
+    Miss,
+    file_sha256,
+)
 
 WANTED = Ingredients(
     model="BertForSequenceClassification bert-base-uncased",
@@ -214,3 +225,11 @@ def test_strangers_in_the_folder_do_no_harm(cache: Artefacts, graph: Path) -> No
     assert cache.look_up(WANTED) == Miss("no entry")
     cache.keep(WANTED, graph, {})
     assert isinstance(cache.look_up(WANTED), Artefact)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES, 2 * BLOCK_BYTES + 1])
+def test_a_files_hash_is_that_of_its_whole_content(tmp_path: Path, size: int) -> None:
+    """It is read in blocks, of which the last one may be shorter or missing."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(251)) * (size // 251) + b"x" * (size % 251))
+    assert file_sha256(path) == hashlib.sha256(path.read_bytes()).hexdigest()

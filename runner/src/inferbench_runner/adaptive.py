@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil, sqrt
-from typing import Final, Self
+from typing import Final
+
+from typing_extensions import Self
 
 from inferbench_runner.clock import NS_PER_SECOND
 from inferbench_runner.contract import LoadMode, Measurement, Profile

@@ -33,6 +33,9 @@ KEY_DIGITS: Final = 32
 ENTRY_BYTES: Final = 2**20
 """Longest entry.json that is read: ours have a few kilobytes."""
 
+BLOCK_BYTES: Final = 2**20
+"""Bytes of a graph that are in memory at a time while its hash is computed."""
+
 NEIGHBOURS: Final = 1000
 """Most other entries that are looked at for the reason of a miss."""
 
@@ -141,7 +144,7 @@ class Artefacts:
             entry = Entry(
                 ingredients=ingredients,
                 size=(made / GRAPH).stat().st_size,
-                sha256=_digest(made / GRAPH),
+                sha256=file_sha256(made / GRAPH),
                 notes=dict(notes),
             )
             (made / ENTRY).write_text(entry.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -197,6 +200,15 @@ class Artefacts:
                 yield entry
 
 
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file that may be larger than the memory."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def _read(place: Path) -> Entry | Miss | None:
     """Return what entry.json says, why it says nothing, or None where there is no such entry."""
     path = place / ENTRY
@@ -219,7 +231,7 @@ def _checked(graph: Path, entry: Entry) -> Artefact | Miss:
         size = graph.stat().st_size
         if size != entry.size:
             return Miss(f"damaged: {GRAPH} has {size} bytes instead of {entry.size}")
-        if _digest(graph) != entry.sha256:
+        if file_sha256(graph) != entry.sha256:
             return Miss(f"damaged: {GRAPH} has another SHA-256 than {ENTRY} says")
     except OSError as error:
         return Miss(f"damaged: {GRAPH} can't be read ({error.strerror or error})")
@@ -239,11 +251,6 @@ def _differences(found: Ingredients, wanted: Ingredients) -> str:
         for name in _differing(found, wanted)
     ]
     return f"entry of {'; of '.join(told)}"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

@@ -25,10 +25,11 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import atan2, ceil, cos, floor, fsum, pi, sin, sqrt
 from statistics import NormalDist
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 Samples = NDArray[np.int64]
 """Latencies in the order in which they were taken, in nanoseconds."""

@@ -9,7 +9,9 @@ import os
 import resource
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
+
+from typing_extensions import Self
 
 from inferbench_runner.clock import NS_PER_SECOND, cpu_ns, now_ns, to_milliseconds
 from inferbench_runner.contract import Noise

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
+
+from typing_extensions import Self
 
 from inferbench_runner.contract import (
     COMPACT_REPORT_BYTES,

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import metadata
-from typing import Final, Self
+from typing import Final
+
+from typing_extensions import Self
 
 from inferbench_runner.caveats import Circumstances, judge
 from inferbench_runner.clock import to_milliseconds

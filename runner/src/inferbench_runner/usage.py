@@ -6,7 +6,9 @@ A processor's counters are in `noise`: the kernel keeps those, and every process
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
+
+from typing_extensions import Self
 
 from inferbench_runner.contract import DeviceUse
 

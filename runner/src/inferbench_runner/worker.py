@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Self
+
+from typing_extensions import Self
 
 from inferbench_runner.adaptive import Quota
 from inferbench_runner.backends import open_backend

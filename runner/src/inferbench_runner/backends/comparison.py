@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Final, Self
+from typing import Final
 
 import torch
+from typing_extensions import Self
 
 from inferbench_runner.contract import Correctness, Precision
 from inferbench_runner.errors import NumericMismatchError

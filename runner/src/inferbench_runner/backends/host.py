@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import torch
+from typing_extensions import Self
 
 from inferbench_runner.backends.base import Call, Facts, Source
 from inferbench_runner.backends.comparison import compare

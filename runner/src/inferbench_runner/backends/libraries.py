@@ -50,12 +50,14 @@ def mathematics() -> Facts:
     blas = re.search(r"BLAS_INFO=([^,\s]+)", shown)
     onednn = re.search(r"Intel\(R\) MKL-DNN (v[\d.]+)|oneDNN (v[\d.]+)", shown)
     openmp = re.search(r"OpenMP (\w+)", shown)
+    # PyTorch 1.13 has no function that tells it.
+    capability = re.search(r"CPU capability usage: (.+)", shown)
     pool = re.search(r"ATen parallel backend: (.+)", parallel)
     has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return {
         "threads": str(torch.get_num_threads()),
         "interopThreads": str(torch.get_num_interop_threads()),
-        "cpuCapability": torch.backends.cpu.get_cpu_capability(),
+        "cpuCapability": capability[1].strip() if capability else "unknown",
         "blas": blas[1] if blas else "unknown",
         "onednn": (onednn[1] or onednn[2] if onednn else "unknown") if has_onednn else "none",
         "openmp": openmp[1] if openmp else "none",

@@ -16,8 +16,12 @@ from inferbench_runner.errors import ModelUnsupportedError, OutOfMemoryError, is
 
 try:
     from transformers.initialization import no_init_weights
+
+    DTYPE = "dtype"
 except ImportError:  # transformers 4
     from transformers.modeling_utils import no_init_weights
+
+    DTYPE = "torch_dtype"
 
 DEFAULT_DEVIATION: Final = 0.02
 """Standard deviation of random weights where the configuration has no `initializer_range`."""
@@ -94,11 +98,11 @@ def pretrained_model(kind: type[Model], directory: Path, seed: int) -> Weighted:
     try:
         model, loading = kind.from_pretrained(
             directory,
-            dtype=torch.float32,
             local_files_only=True,
             output_loading_info=True,
             trust_remote_code=False,
             use_safetensors=True,
+            **{DTYPE: torch.float32},
         )
     except Exception as error:
         if is_out_of_memory(error):

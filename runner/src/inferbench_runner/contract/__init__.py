@@ -5,8 +5,8 @@ termination message with a `CompactReport` (at most 4,096 bytes, so that a crash
 end it prints one log line, `REPORT_MARK` followed by a `FullReport`. Both are parsed here, nowhere else. The operator
 treats them as untrusted: sizes are limited before parsing, unknown fields are refused, and numbers are bounded.
 
-This is the only package of the runner that the operator imports, so it imports nothing but the standard library and
-pydantic.
+This is the only package of the runner that the operator imports, so it imports nothing but the standard library,
+pydantic and what pydantic itself needs.
 """
 
 from __future__ import annotations

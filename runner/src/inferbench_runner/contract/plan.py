@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
+from typing_extensions import Self
 
 from inferbench_runner.contract.base import MAX_SHAPES, MIN_ARRIVALS, CellHash, Contract
 from inferbench_runner.contract.words import AcceleratorKind, Arrivals, Execution, LoadMode, Precision, Profile, Weights

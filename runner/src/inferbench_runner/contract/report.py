@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints, model_validator
+from typing_extensions import Self
 
 from inferbench_runner.contract.base import (
     MAX_COMPACT_CAVEATS,

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+import sys
+
+if sys.version_info >= (3, 11):
+    from enum import StrEnum
+else:
+    from enum import Enum
+
+    class StrEnum(str, Enum):
+        """The standard library's, which Python 3.10 doesn't have."""
+
+        __str__ = str.__str__
 
 
 class AcceleratorKind(StrEnum):

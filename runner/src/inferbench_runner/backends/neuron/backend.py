@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
+from inferbench_runner.artefacts import file_sha256
 from inferbench_runner.backends import hub
 from inferbench_runner.backends.base import Facts, Source
 from inferbench_runner.backends.host import HostModel, keeps_autograd
@@ -123,15 +123,10 @@ def identity(model: Model, source: Source, plan: Plan) -> str:
     if source.commit:
         parts.append(source.commit)
     elif source.directory is not None:
-        parts += [_digest(path) for path in sorted(source.directory.glob("*.safetensors"))]
+        parts += [f"{path.name} {file_sha256(path)}" for path in sorted(source.directory.glob("*.safetensors"))]
     told = source.commit or ("files" if source.directory else f"random, seed {plan.seed}")
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return f"{told} {digest[:16]}"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _is_transformer(model: Model) -> bool:
