@@ -8,7 +8,7 @@ UV := $(BIN)/uv pip
 export PYTHONPATH := tests
 
 ENGINE ?= $(firstword $(notdir $(wildcard $(foreach name,docker podman buildah,$(addsuffix /$(name),$(subst :, ,$(PATH)))))))
-IMAGES ?= operator runner-cpu runner-cuda runner-neuronx
+IMAGES ?= operator runner-cpu runner-cuda runner-neuronx runner-neuron-inf1
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REVISION = $(shell git rev-parse HEAD)
 BUILD = $(ENGINE) build --label org.opencontainers.image.revision=$(REVISION) $(BUILD_ARGS)

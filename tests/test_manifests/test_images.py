@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from dockerfile_parse import DockerfileParser
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from inferbench_operator.core.settings import Settings
 
@@ -31,8 +32,12 @@ INSTALLED = {
         "aws-neuronx-runtime-lib=${NEURONX_RUNTIME_VERSION}*",
         "aws-neuronx-tools=${NEURONX_TOOLS_VERSION}*",
     },
+    ("runner", "neuron-inf1"): {"aws-neuronx-tools=${NEURONX_TOOLS_VERSION}*"},
 }
 """Each image, by the folder of its Dockerfile and its stage, with what it adds to the packages of its base."""
+
+BASE = "org.opencontainers.image.base.name"
+"""Label that names what an image starts from."""
 
 CONTEXT = {"LICENSE", "README.md", "operator/src", "pyproject.toml", "requirements.lock", "runner/src"}
 """What a build may see of the repository."""
@@ -189,7 +194,7 @@ def test_an_image_holds_no_build_tools(image: tuple[str, str], history: list[Ste
     assert not any(re.search(r"\bpip\b|hatch", value) for value in values(history, "RUN"))
     copies = values(history, "COPY")
     assert copies
-    assert all(re.fullmatch(r"--from=[a-z-]*venv /opt/venv /opt/venv", copy) for copy in copies)
+    assert all(re.fullmatch(r"--from=[a-z0-9-]*venv /opt/venv /opt/venv", copy) for copy in copies)
 
 
 def test_no_cache_of_an_installer_stays(dockerfile: Dockerfile) -> None:
@@ -219,27 +224,47 @@ def test_no_secret_is_an_argument(dockerfile: Dockerfile) -> None:
 def test_extras_exist(dockerfile: Dockerfile, project: dict[str, Any]) -> None:
     """Of an extra that isn't there pip only warns."""
     runs = [value for stage in dockerfile.stages.values() for value in values(stage.steps, "RUN")]
-    extras = {extra for value in runs for group in re.findall(r"\$1\[([\w,]+)\]", value) for extra in group.split(",")}
+    extras = {extra for value in runs for group in re.findall(r"\$1\[([\w,-]+)\]", value) for extra in group.split(",")}
     assert extras
     assert extras <= set(project["optional-dependencies"])
 
 
-def test_neuron_pins_fit(project: dict[str, Any]) -> None:
-    """The versions in the Neuron image are ones that the extra takes, on the Python that the image has."""
+@pytest.mark.parametrize(
+    ("stage", "base", "extra", "pinned"),
+    [
+        ("neuronx-venv", "PYTHON_IMAGE", "neuron", {"optimum-neuron", "torch-neuronx"}),
+        ("neuron-inf1-venv", "INF1_PYTHON_IMAGE", "neuron-inf1", {"numpy", "torch-neuron", "transformers"}),
+    ],
+)
+def test_neuron_pins_fit(project: dict[str, Any], stage: str, base: str, extra: str, pinned: set[str]) -> None:
+    """The versions in the Neuron images are ones that the project takes, on the Python that the image has."""
     runner = Dockerfile.read("runner")
-    pins = pairs(runner.stages["neuronx-venv"].steps, "ARG")
-    wanted = {Requirement(line).name: Requirement(line) for line in project["optional-dependencies"]["neuron"]}
-    python = re.findall(r"python:([\d.]+)", runner.arguments["PYTHON_IMAGE"])[0]
-    for name, pin in {
-        "optimum-neuron": pins["OPTIMUM_NEURON_VERSION"],
-        "torch-neuronx": pins["TORCH_NEURONX_VERSION"],
-    }.items():
+    pins = pairs(runner.stages[stage].steps, "ARG")
+    lines = [*project["dependencies"], *project["optional-dependencies"][extra]]
+    wanted = {Requirement(line).name: Requirement(line) for line in lines}
+    python = re.findall(r"python:([\d.]+)", runner.arguments[base])[0]
+    assert SpecifierSet(project["requires-python"]).contains(python)
+    for name in pinned:
         marker = wanted[name].marker
-        assert wanted[name].specifier.contains(pin)
+        assert wanted[name].specifier.contains(pins[f"{name.upper().replace('-', '_')}_VERSION"])
         assert marker is None or marker.evaluate({"python_version": python})
+
+
+def test_images_of_two_pythons_are_alike(project: dict[str, Any]) -> None:
+    """The stages on the older Python can't start from the shared ones, and repeat them."""
+    runner = Dockerfile.read("runner")
+    usual, older = (
+        [step for step in runner.history(name) if step.word in {"ENTRYPOINT", "USER"} or "compileall" in step.value]
+        for name in ("cpu", "neuron-inf1")
+    )
+    assert {(step.word, step.value) for step in older} == {(step.word, step.value) for step in usual} - {("USER", "0")}
+    labels = [pairs(runner.history(name), "LABEL") for name in ("cpu", "neuron-inf1")]
+    assert labels[0] | {BASE: "${INF1_PYTHON_IMAGE}"} == labels[1]
+    assert pairs(runner.stages["neuron-inf1"].steps, "ARG")["VERSION"] == project["version"]
 
 
 def test_the_operator_asks_for_images_that_are_built(project: dict[str, Any]) -> None:
     """Each image that the operator takes by default is a stage of the runner's Dockerfile, in this version."""
+    settings = Settings()
     stages = {f"inferbench/runner-{name}:{project['version']}" for where, name in INSTALLED if where == "runner"}
-    assert set(Settings().runner_images.values()) == stages
+    assert {*settings.runner_images.values(), settings.inf1_image} == stages

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from inferbench_operator.__main__ import settings_from_environment
+from inferbench_runner.contract import AcceleratorKind
+
 
 def test_the_command_explains_itself() -> None:
     """`python -m inferbench_operator --help`."""
@@ -33,6 +36,15 @@ def test_without_a_cluster_it_says_what_it_needs(tmp_path: Path, content: str | 
     assert done.returncode == 1
     assert "No cluster: run it in a pod" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_runners_images_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One variable for each kind of device, and one for the generation that needs another image."""
+    for name in ("CPU", "NEURON", "NEURON_INF1", "NVIDIA"):
+        monkeypatch.setenv(f"INFERBENCH_RUNNER_IMAGE_{name}", f"mine:{name}")
+    found = settings_from_environment()
+    assert found.runner_images == {kind: f"mine:{kind.upper()}" for kind in AcceleratorKind}
+    assert found.inf1_image == "mine:NEURON_INF1"
 
 
 @pytest.mark.parametrize("package", ["core", "models"])

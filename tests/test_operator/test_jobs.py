@@ -30,6 +30,7 @@ from inferbench_runner.contract import (
 from operator_testing.builders import NAME, NAMESPACE, SETTINGS, UID, benchmark, spec
 
 LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
+INF1 = {"name": "inf1", "instanceTypes": ["inf1.xlarge", "inf1.2xlarge"]}
 INF2 = {"name": "inf2", "instanceTypes": ["inf2.48xlarge"]}
 
 
@@ -163,6 +164,14 @@ def test_the_profile_reaches_the_plan() -> None:
     [
         pytest.param({}, SETTINGS.runner_images[AcceleratorKind.CPU], id="the operator's own"),
         pytest.param({"runner": {"image": "mine:1"}}, "mine:1", id="the benchmark's"),
+        pytest.param({"accelerators": [INF2]}, SETTINGS.runner_images[AcceleratorKind.NEURON], id="Neuron's"),
+        pytest.param({"accelerators": [INF1]}, SETTINGS.inf1_image, id="that of its first generation"),
+        pytest.param(
+            {"accelerators": [INF1 | {"kind": "CPU"}]},
+            SETTINGS.runner_images[AcceleratorKind.CPU],
+            id="its processors'",
+        ),
+        pytest.param({"accelerators": [INF1], "runner": {"image": "mine:1"}}, "mine:1", id="the benchmark's for it"),
     ],
 )
 def test_the_plan_names_the_image(fields: dict[str, Any], image: str) -> None:

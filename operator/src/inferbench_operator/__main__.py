@@ -18,7 +18,6 @@ from inferbench_operator.kube.client import Client
 from inferbench_operator.kube.errors import NoClusterError
 from inferbench_operator.kube.exporter import metrics_server
 from inferbench_operator.kube.reconciler import Reconciler
-from inferbench_runner.contract import AcceleratorKind
 
 
 def main() -> None:
@@ -45,7 +44,7 @@ async def _run(arguments: argparse.Namespace) -> None:
 
     async with (
         await Client.connect() as client,
-        Reconciler(client, _settings(), namespaces or (None,)) as reconciler,
+        Reconciler(client, settings_from_environment(), namespaces or (None,)) as reconciler,
         metrics_server(reconciler.cache, arguments.metrics_address, arguments.metrics_port),
     ):
         watches.register(registry, reconciler)
@@ -79,14 +78,15 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _settings() -> Settings:
-    """Return the settings, with images of runners from INFERBENCH_RUNNER_IMAGE_{CPU,NEURON,NVIDIA} where given."""
+def settings_from_environment() -> Settings:
+    """Return the settings, with images from INFERBENCH_RUNNER_IMAGE_{CPU,NEURON,NEURON_INF1,NVIDIA} where given."""
     defaults = Settings()
-    images = {
-        kind: os.environ.get(f"INFERBENCH_RUNNER_IMAGE_{kind.upper()}", defaults.runner_images[kind])
-        for kind in AcceleratorKind
-    }
-    return Settings(runner_images=MappingProxyType(images))
+
+    def image(name: str, default: str) -> str:
+        return os.environ.get(f"INFERBENCH_RUNNER_IMAGE_{name}", default)
+
+    images = {kind: image(kind.upper(), default) for kind, default in defaults.runner_images.items()}
+    return Settings(runner_images=MappingProxyType(images), inf1_image=image("NEURON_INF1", defaults.inf1_image))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from inferbench_operator.core.placement import Placement
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.base import API_VERSION, GROUP
 from inferbench_operator.models.benchmark import ExecutionPolicy, Runner
-from inferbench_runner.contract import PLAN_VARIABLE, Device, Measurement, ModelRef, Plan
+from inferbench_runner.contract import PLAN_VARIABLE, AcceleratorKind, Device, Measurement, ModelRef, Plan
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
@@ -49,7 +49,9 @@ def plan_of(
 
 def image_of(cell: Cell, placement: Placement, settings: Settings) -> str:
     """Return the image of the runner that measures the cell."""
-    return cell.runner.image or settings.runner_images[placement.kind]
+    kind, types = placement.kind, placement.instance_types
+    inf1 = kind is AcceleratorKind.NEURON and types and all(name.startswith("inf1.") for name in types)
+    return cell.runner.image or (settings.inf1_image if inf1 else settings.runner_images[kind])
 
 
 def job(
