@@ -5,15 +5,11 @@ It needs an older transformers and PyTorch than ours, so they are installed once
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from test_runner.environments import environment, run_check, tried_checks, written_checks
 
 pytestmark = pytest.mark.slow
 
@@ -28,38 +24,11 @@ REQUIREMENTS = (
 
 PROGRAM = Path(__file__).with_name("neuron_contract.py")
 
-READY = "ready"
-"""Name of the file that says that an installation was finished."""
-
 
 @pytest.fixture(scope="module")
 def interpreter() -> str:
     """A Python 3.11 that has optimum-neuron; making it takes some minutes and 6 GB, once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferbench"
-    cache.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256("\n".join(REQUIREMENTS).encode()).hexdigest()
-    folder = cache / f"neuron-{digest[:12]}"
-    python = folder / "bin" / "python"
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / READY).is_file():
-            shutil.rmtree(folder, ignore_errors=True)  # what an interrupted installation has left
-            install("venv", "--python", "3.11", str(folder))
-            install("pip", "install", "--python", str(python), *REQUIREMENTS)
-            (folder / READY).touch()
-    return str(python)
-
-
-def install(*arguments: str) -> None:
-    """Run uv, the one beside our Python or another one; skip the tests where it can't do its work."""
-    beside = Path(sys.executable).with_name("uv")
-    program = str(beside) if beside.is_file() else shutil.which("uv")
-    if program is None:
-        pytest.skip("install uv, so that optimum-neuron can be installed")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = " | ".join(done.stderr.strip().splitlines()[-3:])
-        pytest.skip(f"provide Python 3.11 and a package index that has {', '.join(REQUIREMENTS)}: {last}")
+    return environment("neuron", "3.11", REQUIREMENTS)
 
 
 @pytest.mark.parametrize(
@@ -75,17 +44,9 @@ def install(*arguments: str) -> None:
 )
 def test_the_real_library_does_what_is_asked_of_it(interpreter: str, check: str) -> None:
     """Only the compiler and the device are doubles; the words of the check say what is tried."""
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [interpreter, str(PROGRAM), check], capture_output=True, text=True, env=variables, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_check(interpreter, PROGRAM, check)
 
 
 def test_every_check_is_run() -> None:
     """A check that nobody runs proves nothing."""
-    text = PROGRAM.read_text(encoding="utf-8")
-    written = {line.split("(")[0].removeprefix("def check_") for line in text.splitlines() if "def check_" in line}
-    marks = test_the_real_library_does_what_is_asked_of_it.pytestmark
-    run = {str(row.values[0]) for mark in marks if mark.name == "parametrize" for row in mark.args[1]}
-    assert written == run
+    assert written_checks(PROGRAM) == tried_checks(test_the_real_library_does_what_is_asked_of_it)

@@ -145,4 +145,4 @@ def _library(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(error.name, PLACE) from error
+        raise MissingDependencyError(error.name, "neuron-inf1" if name == "torch_neuron" else PLACE) from error
