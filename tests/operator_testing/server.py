@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -92,9 +93,9 @@ def copied(raw: Any) -> Any:  # noqa: ANN401 - any JSON value
     return json.loads(json.dumps(raw))
 
 
-def stamp() -> str:
-    """Return the time as the API server writes it: in whole seconds."""
-    return now().replace(microsecond=0).isoformat().replace("+00:00", "Z")
+def stamp(later: float = 0) -> str:
+    """Return the time in so many seconds as the API server writes it: in whole seconds."""
+    return (now() + timedelta(seconds=later)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 class Crash(BaseException):

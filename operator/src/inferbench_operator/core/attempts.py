@@ -19,14 +19,33 @@ from inferbench_operator.core.names import Reason
 from inferbench_operator.core.reports import printable
 from inferbench_operator.models.benchmark import ExecutionPolicy
 from inferbench_runner import contract as runner
-from inferbench_runner.contract import CellFailed, CellMeasured, Position
+from inferbench_runner.contract import Caveat, CellFailed, CellMeasured, Position
 
 # Job and pod are watched apart, so the end of a Job may be seen before that of its pod, which alone has the figures.
 _LAST_CALL = timedelta(seconds=10)
 # The runner ends by itself when its deadline passes, and keeps what it has; only one that hangs is cut off.
 _DEADLINE_GRACE = timedelta(seconds=60)
 _SIGTERM_EXIT_CODE = 143
+_LOST_GRACE = timedelta(seconds=30)
+_DISRUPTIONS = {
+    "PreemptionByScheduler": (Reason.PREEMPTED, "A pod of higher priority took its place"),
+    "DeletionByTaintManager": (Reason.NODE_LOST, "Its node got a taint that it doesn't tolerate, or is out of reach"),
+    "DeletionByPodGC": (Reason.NODE_LOST, "Its node is gone"),
+    "EvictionByEvictionAPI": (Reason.DRAINED, "Its node is drained, as for a spot interruption or a consolidation"),
+    "TerminationByKubelet": (Reason.NODE_SHUTDOWN, "Its node shuts down, or needs its place for a critical pod"),
+}
+_HOPELESS = {"InvalidImageName", "ErrImageNeverPull"}
+"""Reasons for which a container waits that time does not mend."""
+_PULLS = {"ErrImagePull", "ImagePullBackOff"}
+_NEVER_PULLED = ("not found", "manifest unknown", "denied", "unauthorized", "authorization failed", "no match for")
+"""What registries say of an image that another pod would not get either."""
+_TYPED_WAITS = {*_HOPELESS, *_PULLS, "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+"""Reasons for which a container waits that say more than that its deadline has passed."""
 _ENDS_OF_OTHER_CAUSES = {0, runner.INVALID_PLAN_EXIT_CODE, runner.DEADLINE_EXIT_CODE, _SIGTERM_EXIT_CODE}
+
+
+_POD_FAILED = "BackoffLimitExceeded"
+"""Reason of a Job whose only pod failed, or was deleted."""
 
 
 class Stage(StrEnum):
@@ -67,11 +86,8 @@ class Judgement:
 
 def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
     """Return what the attempt amounts to at the time `now`."""
-    pod = attempt.pod
-    if pod and pod.terminated:
-        return _ended(attempt, pod, pod.terminated)
-    if pod and pod.phase in {"Failed", "Succeeded"}:
-        return _all_failed(attempt, _pod_failure(pod))
+    if attempt.pod and (found := _pod_ended(attempt, attempt.pod, now)):
+        return found
     if attempt.finished_at:
         return _job_ended(attempt, attempt.finished_at + _LAST_CALL, now)
     if attempt.deleting:
@@ -80,7 +96,21 @@ def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement
         return Judgement(
             attempt, Stage.WAITING, Reason.QUEUED, "The Job is suspended; its queue has not admitted it yet."
         )
-    return _in_progress(attempt, policy, now)
+    found = _in_progress(attempt, policy, now)
+    if attempt.pod and attempt.pod.gone_at and found.look_again_at:
+        return replace(found, look_again_at=min(found.look_again_at, attempt.pod.gone_at + _LOST_GRACE))
+    return found
+
+
+def _pod_ended(attempt: Attempt, pod: Pod, now: datetime) -> Judgement | None:
+    if pod.terminated:
+        return _ended(attempt, pod, pod.terminated)
+    if pod.phase in {"Failed", "Succeeded"}:
+        return _all_failed(attempt, _pod_failure(pod))
+    if pod.gone_at and now >= pod.gone_at + _LOST_GRACE:
+        # Nobody confirms its end: its node doesn't answer any more.
+        return _all_failed(attempt, _disruption(pod) or _lost(), overdue=True)
+    return None
 
 
 def _job_ended(attempt: Attempt, last_call: datetime, now: datetime) -> Judgement:
@@ -101,7 +131,8 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
         reason, message = _word(pod.waiting_reason) or Reason.STARTING, pod.waiting_message
         limit = timedelta(seconds=policy.start_deadline_seconds)
         waiting = Judgement(attempt, Stage.WAITING, reason, message)
-        return _until(pod.scheduled_at + limit, now, waiting, Reason.START_DEADLINE, limit)
+        due = now if reason in _HOPELESS else pod.scheduled_at + limit
+        return _until(due, now, waiting, Reason.START_DEADLINE, limit)
     reason = Reason.POD_MISSING if pod is None else Reason.UNSCHEDULABLE if pod.unschedulable else Reason.SCHEDULING
     message = "The Job has no pod yet." if pod is None else pod.unschedulable
     limit = timedelta(seconds=policy.scheduling_deadline_seconds)
@@ -124,14 +155,28 @@ def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reas
         Reason.MEASURE_DEADLINE: f"The runner did not finish within measureDeadlineSeconds ({seconds} s)",
     }[reason]
     last = f": {judgement.message}" if judgement.message else "."
-    return _all_failed(judgement.attempt, Failure(reason, doing + last), overdue=True)
+    if judgement.reason not in _TYPED_WAITS:
+        return _all_failed(judgement.attempt, Failure(reason, doing + last), overdue=True)
+    again = judgement.reason not in {*_HOPELESS, "CreateContainerConfigError"} and not (
+        judgement.reason in _PULLS and any(words in judgement.message.lower() for words in _NEVER_PULLED)
+    )
+    return _all_failed(judgement.attempt, Failure(judgement.reason, doing + last, retryable=again), overdue=True)
 
 
 def _ended(attempt: Attempt, pod: Pod, end: Termination) -> Judgement:
     report = end.report
-    measured = {entry.cell: entry for entry in report.measured} if report else {}
+    disruption = _disruption(pod)
+    # Of a disrupted runner only what it had finished counts: the rest is measured again, to the end.
+    measured = {
+        entry.cell: entry
+        for entry in (report.measured if report else ())
+        if not (disruption and Caveat.FEWER_PROCESSES in entry.caveats)
+    }
     typed = {entry.cell: _typed(entry) for entry in report.failed} if report else {}
     missing = [cell for cell in attempt.cells if cell not in measured and cell not in typed]
+    if disruption:
+        failed = dict.fromkeys(missing, disruption)
+        return Judgement(attempt, Stage.ENDED, measured=measured, failed=typed | failed)
     doing = end.report.doing if end.report and _died_of_its_work(pod, end) else None
     culprit = doing.cell if doing and doing.cell in missing else None
     failed = typed | _unspoken(missing, _container_failure(pod, end), doing, culprit)
@@ -195,7 +240,21 @@ def _exit_failure(code: int, said: str) -> Failure:
             return Failure(Reason.RUNNER_FAILED, f"The runner ended with exit code {code}.{said}")
 
 
+def _disruption(pod: Pod) -> Failure | None:
+    """Return why the cluster took the pod away; None where it did not, or for what the pod itself used up."""
+    if not pod.disruption or pod.reason == Reason.EVICTED:
+        return None
+    reason, why = _DISRUPTIONS.get(pod.disruption, (Reason.POD_LOST, "The cluster took the pod away"))
+    return Failure(reason, f"{why}: {pod.disruption_message or pod.disruption}")
+
+
+def _lost() -> Failure:
+    return Failure(Reason.POD_LOST, "Its pod was deleted before it had reported.")
+
+
 def _pod_failure(pod: Pod) -> Failure:
+    if found := _disruption(pod):
+        return found
     if pod.reason == Reason.EVICTED:
         return Failure(Reason.EVICTED, f"The node evicted the pod: {pod.message or 'no reason given.'}")
     if pod.phase == "Succeeded":
@@ -207,6 +266,9 @@ def _pod_failure(pod: Pod) -> Failure:
 def _job_failure(attempt: Attempt) -> Failure:
     if not attempt.failed_reason:
         return Failure(Reason.NO_REPORT, "The Job is complete, but its pod was removed before its report was read.")
+    disrupted = _disruption(attempt.pod) if attempt.pod else _lost()
+    if disrupted and attempt.failed_reason == _POD_FAILED:
+        return disrupted
     return Failure(Reason.JOB_FAILED, f"The Job failed ({attempt.failed_reason}): {attempt.failed_message}")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from inferbench_operator.core import jobs, names, results
 from inferbench_operator.core.attempts import Failure, Judgement, Stage
@@ -33,15 +34,27 @@ def new_jobs(situation: Situation, entries: Mapping[str, CellStatus], settings: 
         for judgement in situation.judgements
         if judgement.stage is not Stage.ENDED or judgement.overdue
     }
+    broken = _broken_nodes(situation)
     free = situation.spec.execution.max_parallel_jobs - len(active)
     wanted: list[Manifest] = []
     for plan in _plans(situation):
         missing = _missing(plan, entries)
         if missing and plan.hash not in active and len(wanted) < free:
-            placement = situation.placements[missing[0].accelerator.name]
+            placement = replace(situation.placements[missing[0].accelerator.name], avoid=broken)
             number = _next_attempt(plan, entries)
             wanted.append(jobs.job(situation.benchmark, situation.run.id, plan, missing, number, placement, settings))
     return tuple(wanted)
+
+
+def _broken_nodes(situation: Situation) -> tuple[str, ...]:
+    """Return the nodes whose devices reported a fault of their own."""
+    found = {
+        judgement.attempt.pod.node
+        for judgement in situation.judgements
+        if judgement.attempt.pod
+        and any(failure.reason == FailureReason.HARDWARE_ERROR for failure in judgement.failed.values())
+    }
+    return tuple(sorted(found - {""}))
 
 
 def _entry(situation: Situation, cell: Cell) -> CellStatus:
@@ -50,6 +63,12 @@ def _entry(situation: Situation, cell: Cell) -> CellStatus:
     before = situation.before.get(cell.hash)
     attempts = max([judgement.attempt.number for judgement in tried], default=0)
     attempts = max(attempts, before.attempts if before else 0)
+    found = _state(situation, cell, tried, attempts)
+    return found if found.disruptions or not before else found.model_copy(update={"disruptions": before.disruptions})
+
+
+def _state(situation: Situation, cell: Cell, tried: Sequence[Judgement], attempts: int) -> CellStatus:
+    before = situation.before.get(cell.hash)
     if stored := situation.measured.get(cell.hash):
         return results.entry(cell, state=CellState.SUCCEEDED, attempts=attempts, **results.figures(stored.status))
     if kept := situation.reusable.get(cell.hash):
@@ -80,17 +99,30 @@ def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Fai
         return results.entry(cell, state=CellState.PENDING, attempts=attempts)
     # What another cell has cost is not held against this one; each death is held against some cell, so that it ends.
     told = (judgement.failed.get(cell.hash) for judgement in situation.judgements)
-    own = attempts - sum(why is not None and why.reason == Reason.OTHER_CELL_FAILED for why in told)
-    innocent = failure.reason == Reason.OTHER_CELL_FAILED
-    final = not failure.retryable or (own > situation.spec.execution.retries and not innocent)
+    others = sum(why is not None and why.reason == Reason.OTHER_CELL_FAILED for why in told)
+    disruptions, policy = _disruptions(situation.before.get(cell.hash), attempts, failure), situation.spec.execution
+    if failure.reason in names.DISRUPTIONS:
+        final = disruptions > policy.disruption_retries
+    else:
+        innocent = failure.reason == Reason.OTHER_CELL_FAILED
+        final = not failure.retryable or (attempts - others - disruptions > policy.retries and not innocent)
     return results.entry(
         cell,
         state=CellState.FAILED if final else CellState.PENDING,
         attempts=attempts,
+        disruptions=disruptions,
         reason=failure.reason,
         message=names.shortened(failure.message, _MESSAGE_LENGTH),
         verdict=Verdict.INVALID if failure.reason == FailureReason.NUMERIC_MISMATCH else None,
     )
+
+
+def _disruptions(before: CellStatus | None, attempts: int, failure: Failure) -> int:
+    """Return how many attempts at a cell were disrupted: those that the status has told of, and the present one."""
+    if before is None:
+        return int(failure.reason in names.DISRUPTIONS)
+    told = before.attempts == attempts and before.has_failed
+    return before.disruptions + (failure.reason in names.DISRUPTIONS and not told)
 
 
 def _plans(situation: Situation) -> Iterator[PlanGroup]:

@@ -62,6 +62,11 @@ class Pod:
     reason: str = ""
     """Reason on the pod itself, such as Evicted."""
     message: str = ""
+    disruption: str = ""
+    """Why the cluster takes the pod away (condition DisruptionTarget), such as PreemptionByScheduler."""
+    disruption_message: str = ""
+    gone_at: datetime | None = None
+    """When a pod that is being deleted has had its grace period."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def _cell(
     sequence_length: int | None,
     batch_size: int,
 ) -> Cell:
-    runner = _merged(spec.runner, accelerator.runner)
+    runner = merged(spec.runner, accelerator.runner)
     identity = {
         "model": _given(model, exclude={"name"}),
         "accelerator": _given(accelerator, exclude={"name", "precision", "runner", "instance_types"}),
@@ -159,7 +159,7 @@ def _given(model: ApiModel, *, exclude: set[str] | None = None) -> dict[str, Any
     return {name: value for name, value in dumped.items() if value not in ("", [], {})}
 
 
-def _merged(base: Runner, override: Runner | None) -> Runner:
+def merged(base: Runner, override: Runner | None) -> Runner:
     """Return `base` with every field that `override` gives, be it to empty it."""
     if override is None:
         return base

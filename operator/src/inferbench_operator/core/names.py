@@ -34,6 +34,10 @@ class Reason(StrEnum):
     UNKNOWN_INSTANCE_TYPE = "UnknownInstanceType"
     MIXED_KINDS = "MixedAcceleratorKinds"
     KIND_MISMATCH = "AcceleratorKindMismatch"
+    DEVICE_COUNT = "DeviceCountImpossible"
+    CORE_COUNT = "CoreCountImpossible"
+    SCHEDULER_MISSING = "SchedulerNameMissing"
+    RESOURCE_MISMATCH = "ResourceNameMismatch"
     DUPLICATE_CELLS = "DuplicateCells"
     LENGTH_MISSING = "SequenceLengthMissing"
     NO_CELLS = "NoCells"
@@ -59,12 +63,23 @@ class Reason(StrEnum):
     JOB_REFUSED = "JobRefused"
     JOB_LOST = "JobLost"
     EVICTED = "Evicted"
+    PREEMPTED = "Preempted"
+    DRAINED = "Drained"
+    NODE_LOST = "NodeLost"
+    NODE_SHUTDOWN = "NodeShutdown"
+    POD_LOST = "PodLost"
     OUT_OF_MEMORY = "OutOfMemory"
     OTHER_CELL_FAILED = "OtherCellFailed"
     RUNNER_KILLED = "RunnerKilled"
     RUNNER_FAILED = "RunnerFailed"
     NO_REPORT = "NoReport"
     REPORT_INVALID = "ReportInvalid"
+
+
+DISRUPTIONS: Final = frozenset(
+    {Reason.PREEMPTED, Reason.DRAINED, Reason.NODE_LOST, Reason.NODE_SHUTDOWN, Reason.POD_LOST}
+)
+"""Reasons for which the cluster took a pod away: none of them is held against its cells' retries."""
 
 
 def digest(value: Any, length: int) -> str:  # noqa: ANN401 - any JSON value

@@ -9,7 +9,7 @@ from datetime import datetime
 from inferbench_operator.core import jobs, names
 from inferbench_operator.core.attempts import Judgement, judge
 from inferbench_operator.core.facts import Benchmark, Observed, Result
-from inferbench_operator.core.matrix import Cell, expand, is_vision, spec_hash
+from inferbench_operator.core.matrix import Cell, expand, is_vision, merged, spec_hash
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import Placement, PlacementError, place
 from inferbench_operator.core.settings import Settings
@@ -90,7 +90,10 @@ def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:
 
 def _placements(spec: BenchmarkSpec) -> dict[str, Placement]:
     exclusive = spec.execution.exclusive_node
-    return {accelerator.name: place(accelerator, exclusive=exclusive) for accelerator in spec.accelerators}
+    return {
+        accelerator.name: place(accelerator, exclusive=exclusive, runner=merged(spec.runner, accelerator.runner))
+        for accelerator in spec.accelerators
+    }
 
 
 def _current_run(benchmark: Benchmark, wanted: str, now: datetime) -> Run:

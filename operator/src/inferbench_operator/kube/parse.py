@@ -97,6 +97,8 @@ def pod(raw: Json) -> Pod:
     metadata, status = raw["metadata"], _part(raw, "status")
     conditions = {found["type"]: found for found in status.get("conditions") or []}
     scheduled = conditions.get("PodScheduled", {})
+    disruption = conditions.get("DisruptionTarget", {})
+    is_disrupted = disruption.get("status") == "True"
     is_scheduled = scheduled.get("status") == "True"
     containers = status.get("containerStatuses") or []
     own: Json = next((found for found in containers if found["name"] == names.RUNNER_CONTAINER), {})
@@ -118,6 +120,9 @@ def pod(raw: Json) -> Pod:
         terminated=_termination(terminated, _cells(metadata), started or created) if terminated else None,
         reason=status.get("reason") or "",
         message=status.get("message") or "",
+        disruption=disruption.get("reason") or "DisruptionTarget" if is_disrupted else "",
+        disruption_message=disruption.get("message") or "" if is_disrupted else "",
+        gone_at=_time(metadata["deletionTimestamp"]) if metadata.get("deletionTimestamp") else None,
     )
 
 

@@ -28,6 +28,12 @@ MAX_NAME_LENGTH = 52
 """A result is called `<benchmark>-<10 hex digits>`, and a label value holds 63 characters."""
 
 InstanceTypeName = Annotated[str, StringConstraints(min_length=3, max_length=40, pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
+ResourceName = Annotated[
+    str,
+    StringConstraints(
+        max_length=128, pattern=r"^(aws\.amazon\.com|nvidia\.com)/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+    ),
+]
 SequenceLength = Annotated[int, Field(ge=1, le=131_072)]
 BatchSize = Annotated[int, Field(ge=1, le=4096)]
 
@@ -95,7 +101,9 @@ class Runner(ApiModel):
     )
     resources: PodFragment = Field(
         default_factory=dict,
-        description="Requests and limits of the container. The accelerator's device resource is added to them.",
+        description="Requests and limits of the container. The accelerator's device resource is added to them. "
+        "Default: the whole processors and nine tenths of the memory that the instance type has for these devices, as "
+        "request and limit; nothing for a type that the catalogue doesn't know.",
     )
     env: Annotated[list[PodFragment], Field(max_length=64)] = Field(
         default_factory=list, description="Environment variables of the container, as in a pod."
@@ -133,6 +141,11 @@ class Runner(ApiModel):
         default=None,
         description="Local queue of Kueue, set as label kueue.x-k8s.io/queue-name; Kueue then holds the Job until it "
         "admits it.",
+    )
+    resource_claims: Annotated[list[PodFragment], Field(max_length=8)] = Field(
+        default_factory=list,
+        description="Resource claims of the pod, as in a pod, for devices that a DRA driver hands out; the container "
+        "names them in resources.claims. With any, no resource of a device plugin is requested.",
     )
     security_context: PodFragment = Field(
         default_factory=dict,
@@ -174,7 +187,14 @@ class Accelerator(ApiModel):
     )
     devices: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
-        description="Devices to request. Default: all devices of the instance type with exclusiveNode, otherwise one.",
+        description="Devices to request. Default: all devices of the instance type with exclusiveNode, otherwise one. "
+        "More than one Neuron device and not all of them need the Neuron scheduler extension (runner.schedulerName).",
+    )
+    resource_name: ResourceName | None = Field(
+        default=None,
+        description="Resource of the device plugin to request instead of the catalogue's, where a part of a device is "
+        "wanted: aws.amazon.com/neuroncore, nvidia.com/mig-1g.10gb or nvidia.com/gpu.shared. devices then counts it, "
+        "one by default.",
     )
     cores: Annotated[int, Field(ge=1, le=128)] | None = Field(
         default=None, description="NeuronCores for one copy of the model. Default: one."
@@ -222,6 +242,11 @@ class ExecutionPolicy(ApiModel):
     )
     retries: Annotated[int, Field(ge=0, le=10)] = Field(
         default=1, description="How often cells whose runner failed are tried again, alone, in a new Job."
+    )
+    disruption_retries: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=5,
+        description="How often cells whose pod the cluster took away (preemption, drain, spot interruption, lost node) "
+        "are tried again; such attempts don't count as retries.",
     )
     exclusive_node: bool = Field(
         default=True,

@@ -128,6 +128,11 @@ class CellStatus(ApiModel):
     attempts: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=0, description="Jobs that were given this cell in this run."
     )
+    disruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=0,
+        exclude_if=operator.not_,
+        description="Those of them that the cluster cut short; they count against execution.disruptionRetries.",
+    )
     verdict: Verdict | None = Field(
         default=None, description="How far the figures may be trusted: Valid, Inconclusive, Noisy or Invalid."
     )
