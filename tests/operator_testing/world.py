@@ -198,7 +198,8 @@ class World:
             open_ = [entry for entry in status.results if not entry.state.terminal]
             failed = [entry for entry in status.results if entry.state is CellState.FAILED]
             refused = observed.benchmark.spec is None or not status.results or "Accepted" in _false(raw)
-            wanted = "InProgress" if open_ else "Failed" if failed or refused else "Current"
+            given_up = any(entry.state is CellState.SKIPPED for entry in status.results)
+            wanted = "InProgress" if open_ else "Failed" if failed or refused or given_up else "Current"
             assert kstatus(raw) == wanted
             if any(entry.state in {CellState.WAITING, CellState.RUNNING} for entry in open_):
                 assert decision.look_again_at, "whatever is waited for has a deadline"

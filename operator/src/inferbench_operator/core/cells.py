@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 from inferbench_operator.core import jobs, names, results
 from inferbench_operator.core.attempts import Failure, Judgement, Stage
@@ -12,8 +14,9 @@ from inferbench_operator.core.matrix import Cell, PlanGroup, group
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.core.situation import Situation
+from inferbench_operator.models.benchmark import Accelerator
 from inferbench_operator.models.status import CellState, CellStatus
-from inferbench_runner.contract import FailureReason, Verdict
+from inferbench_runner.contract import AcceleratorKind, FailureReason, Verdict
 
 _MESSAGE_LENGTH = 200
 
@@ -21,7 +24,13 @@ _MESSAGE_LENGTH = 200
 def entries(situation: Situation, refusals: Mapping[str, str]) -> dict[str, CellStatus]:
     """Return the status entries of all cells by hash; `refusals` are Jobs that the API server does not take."""
     found = {cell.hash: _entry(situation, cell) for cell in situation.cells}
+    if situation.spec.cancel:
+        return {cell: entry if entry.state.terminal else _cancelled(entry) for cell, entry in found.items()}
     return found | _refused(situation, found, refusals)
+
+
+def _cancelled(entry: CellStatus) -> CellStatus:
+    return entry.model_copy(update={"state": CellState.SKIPPED, "reason": Reason.CANCELLED.value, "message": ""})
 
 
 def new_jobs(situation: Situation, entries: Mapping[str, CellStatus], settings: Settings) -> tuple[Manifest, ...]:
@@ -29,21 +38,48 @@ def new_jobs(situation: Situation, entries: Mapping[str, CellStatus], settings: 
     if situation.run != situation.benchmark.status.run:
         # The run's identity must be stored before its first Job exists, or a crash could start another run beside it.
         return ()
-    active = {
-        judgement.attempt.plan
-        for judgement in situation.judgements
-        if judgement.stage is not Stage.ENDED or judgement.overdue
-    }
+    if situation.spec.suspend or situation.spec.cancel:
+        return ()
+    going = [one for one in situation.judgements if one.stage is not Stage.ENDED or one.overdue]
+    active = {judgement.attempt.plan for judgement in going}
+    room = _Room(situation, going)
     broken = _broken_nodes(situation)
-    free = situation.spec.execution.max_parallel_jobs - len(active)
     wanted: list[Manifest] = []
-    for plan in _plans(situation):
+    # The cheapest first, so that a mistake which all of them share costs little.
+    for plan in sorted(_plans(situation), key=lambda plan: _price(situation, plan)):
         missing = _missing(plan, entries)
-        if missing and plan.hash not in active and len(wanted) < free:
+        if missing and plan.hash not in active and room.take(missing[0].accelerator):
             placement = replace(situation.placements[missing[0].accelerator.name], avoid=broken)
             number = _next_attempt(plan, entries)
             wanted.append(jobs.job(situation.benchmark, situation.run.id, plan, missing, number, placement, settings))
     return tuple(wanted)
+
+
+class _Room:
+    """How many more Jobs there may be, in all and on each accelerator."""
+
+    def __init__(self, situation: Situation, going: Sequence[Judgement]) -> None:
+        """Count those that go on."""
+        by_cell = {cell.hash: cell.accelerator.name for cell in situation.cells}
+        self._left = situation.spec.execution.max_parallel_jobs - len({one.attempt.plan for one in going})
+        self._used = Counter(by_cell.get(one.attempt.cells[0], "") for one in going if one.attempt.cells)
+
+    def take(self, accelerator: Accelerator) -> bool:
+        """Take a place on an accelerator if there is one left."""
+        limit = accelerator.max_parallel_jobs
+        if self._left <= 0 or (limit is not None and self._used[accelerator.name] >= limit):
+            return False
+        self._left -= 1
+        self._used[accelerator.name] += 1
+        return True
+
+
+def _price(situation: Situation, plan: PlanGroup) -> Decimal:
+    """Return the price of an hour, for an order: that of a CPU node without a price comes first, of others last."""
+    placement = situation.placements[plan.cells[0].accelerator.name]
+    if placement.usd_per_hour is not None:
+        return placement.usd_per_hour
+    return Decimal(0) if placement.kind is AcceleratorKind.CPU else Decimal("Infinity")
 
 
 def _broken_nodes(situation: Situation) -> tuple[str, ...]:
@@ -101,7 +137,9 @@ def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Fai
     told = (judgement.failed.get(cell.hash) for judgement in situation.judgements)
     others = sum(why is not None and why.reason == Reason.OTHER_CELL_FAILED for why in told)
     disruptions, policy = _disruptions(situation.before.get(cell.hash), attempts, failure), situation.spec.execution
-    if failure.reason in names.DISRUPTIONS:
+    if failure.reason == Reason.STOPPED:
+        final = False
+    elif failure.reason in names.DISRUPTIONS:
         final = disruptions > policy.disruption_retries
     else:
         innocent = failure.reason == Reason.OTHER_CELL_FAILED
@@ -119,10 +157,11 @@ def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Fai
 
 def _disruptions(before: CellStatus | None, attempts: int, failure: Failure) -> int:
     """Return how many attempts at a cell were disrupted: those that the status has told of, and the present one."""
+    cut_short = failure.reason in names.DISRUPTIONS or failure.reason == Reason.STOPPED
     if before is None:
-        return int(failure.reason in names.DISRUPTIONS)
-    told = before.attempts == attempts and before.has_failed
-    return before.disruptions + (failure.reason in names.DISRUPTIONS and not told)
+        return int(cut_short)
+    told = before.attempts == attempts and (before.has_failed or before.reason == Reason.CANCELLED)
+    return before.disruptions + (cut_short and not told)
 
 
 def _plans(situation: Situation) -> Iterator[PlanGroup]:

@@ -83,14 +83,26 @@ def of_run(
 ) -> list[Condition]:
     """Return the conditions of a benchmark whose run goes on or has ended."""
     conditions = Conditions(benchmark, now)
+    suspended, cancelled = (benchmark.spec.suspend, benchmark.spec.cancel) if benchmark.spec else (False, False)
     same_run = benchmark.status.run is not None and benchmark.status.run.id == run.id
     conditions.set(ConditionType.ACCEPTED, _TRUE, Reason.ACCEPTED, f"Cells in the matrix: {counts.total}.")
     _capacity(conditions, list(judgements), same_run=same_run)
+    if suspended:
+        conditions.set(ConditionType.SUSPENDED, _TRUE, Reason.SUSPENDED, "No Job is started; set suspend to false.")
     finished = all(cell.state.terminal for cell in cells)
-    if not finished:
+    if not finished and suspended and not (counts.running or counts.waiting):
+        # Nothing goes on, and nothing is wrong: in progress by kstatus's rules, until it is resumed.
+        message = f"{counts.progress} cells finished; the others wait until suspend is false."
+        conditions.set(ConditionType.READY, _FALSE, Reason.SUSPENDED, message)
+    elif not finished:
         reason, message = _progress(counts, cells, blocked)
         conditions.set(ConditionType.RECONCILING, _TRUE, reason, message)
         conditions.set(ConditionType.READY, _FALSE, reason, message)
+    elif cancelled and counts.skipped:
+        message = f"{counts.skipped} of {counts.total} cells were given up; set cancel to false to measure them."
+        conditions.set(ConditionType.STALLED, _TRUE, Reason.CANCELLED, message)
+        conditions.set(ConditionType.READY, _FALSE, Reason.CANCELLED, message)
+        conditions.set(ConditionType.SUCCEEDED, _FALSE, Reason.CANCELLED, message)
     elif failed := [cell for cell in cells if cell.state is CellState.FAILED]:
         message = _failure_message(failed, counts)
         conditions.set(ConditionType.STALLED, _TRUE, Reason.CELLS_FAILED, message)

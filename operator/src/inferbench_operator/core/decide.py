@@ -81,6 +81,8 @@ def _decide_run(
         # announces our own writes.
         deadlines.append(now)
     stale_results: tuple[Result, ...] = ()
+    if situation.next_tick:
+        deadlines.append(situation.next_tick)
     done = status.run.completion_time if status.run else None
     if done:
         expired = done + timedelta(seconds=situation.spec.execution.ttl_seconds_after_finished)
@@ -156,6 +158,7 @@ def _status(situation: Situation, entries: Sequence[CellStatus], now: datetime, 
         ),
         run=run,
         cells=counts,
+        next_schedule_time=situation.next_tick,
         slowest_p95_microseconds=max((entry.p95_microseconds or 0 for entry in entries), default=0) or None,
         results=list(entries),
     )

@@ -26,6 +26,8 @@ class Benchmark:
     """None where the stored object does not fit this version's models; `spec_error` then says why."""
     spec_error: str
     status: BenchmarkStatus
+    rerun: str = ""
+    """What the annotation says that asks for another run."""
 
 
 @dataclass(frozen=True, slots=True)

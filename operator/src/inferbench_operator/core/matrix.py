@@ -21,6 +21,9 @@ from inferbench_runner.contract import MAX_SHAPES, Precision, Shape
 _VISION_TASKS = frozenset({"image-classification", "image-feature-extraction", "object-detection"})
 _VISION_IDS = frozenset({"google/vit-base-patch16-224"})
 
+# Fields of an accelerator that are names and limits, or told apart in the hash.
+_NOT_HARDWARE = {"instance_types", "max_parallel_jobs", "name", "precision", "runner"}
+
 # Runner fields that decide where and under whose name a pod runs, or how it is labelled, but not how fast.
 _NOT_MEASURED = {
     "annotations",
@@ -131,7 +134,7 @@ def _cell(
     runner = merged(spec.runner, accelerator.runner)
     identity = {
         "model": _given(model, exclude={"name"}),
-        "accelerator": _given(accelerator, exclude={"name", "precision", "runner", "instance_types"}),
+        "accelerator": _given(accelerator, exclude=_NOT_HARDWARE),
         # A set, whatever its order in the specification.
         "instanceTypes": sorted(accelerator.instance_types),
         "runner": _given(runner, exclude=_NOT_MEASURED),

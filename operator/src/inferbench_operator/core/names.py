@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ LABEL_RUN: Final = f"{GROUP}/run"
 LABEL_PLAN: Final = f"{GROUP}/plan"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_CELL: Final = f"{GROUP}/cell"
+ANNOTATION_RERUN: Final = f"{GROUP}/rerun"
+"""On a benchmark: any new value starts another run."""
 ANNOTATION_CELLS: Final = f"{GROUP}/cells"
 """On a Job and its pod: the hashes of the cells that it was given, separated by commas."""
 
@@ -38,6 +41,7 @@ class Reason(StrEnum):
     CORE_COUNT = "CoreCountImpossible"
     SCHEDULER_MISSING = "SchedulerNameMissing"
     RESOURCE_MISMATCH = "ResourceNameMismatch"
+    INVALID_SCHEDULE = "InvalidSchedule"
     DUPLICATE_CELLS = "DuplicateCells"
     LENGTH_MISSING = "SequenceLengthMissing"
     NO_CELLS = "NoCells"
@@ -48,6 +52,9 @@ class Reason(StrEnum):
     WAITING = "Waiting"
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     CELLS_FAILED = "CellsFailed"
+    SUSPENDED = "Suspended"
+    CANCELLED = "Cancelled"
+    STOPPED = "Stopped"
 
     UNSCHEDULABLE = "Unschedulable"
     SCHEDULED = "PodsScheduled"
@@ -88,12 +95,13 @@ def digest(value: Any, length: int) -> str:  # noqa: ANN401 - any JSON value
     return hashlib.sha256(canonical.encode()).hexdigest()[:length]
 
 
-def run_id(*, uid: str, spec_hash: str, generation: int) -> str:
+def run_id(*, uid: str, spec_hash: str, generation: int, occasion: Sequence[str] = ()) -> str:
     """Return the identity of the run that this generation of the benchmark starts.
 
-    It depends on nothing but the object, so an operator that crashed before it wrote the identity down finds it again.
+    The occasion tells runs of the same generation apart: the run before, and what asks for another. All of it is in the
+    object, so an operator that crashed before it wrote the identity down finds it again.
     """
-    return digest([uid, spec_hash, generation], 8)
+    return digest([uid, spec_hash, generation, *occasion], 8)
 
 
 def job_name(*, benchmark: str, run: str, plan: str, attempt: int) -> str:

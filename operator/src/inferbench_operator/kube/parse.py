@@ -14,7 +14,7 @@ from inferbench_operator.core.facts import Attempt, Benchmark, Pod, Result, Term
 from inferbench_operator.core.reports import ReportError, last_words, parse_compact
 from inferbench_operator.models.benchmark import BenchmarkSpec
 from inferbench_operator.models.result import ResultSpec, ResultStatus
-from inferbench_operator.models.status import BenchmarkStatus
+from inferbench_operator.models.status import MAX_RERUN_LENGTH, BenchmarkStatus
 
 Json = Mapping[str, Any]
 
@@ -61,6 +61,7 @@ def benchmark(raw: Json) -> Benchmark:
         spec=spec,
         spec_error=error,
         status=_status(raw.get("status", {})),
+        rerun=_part(metadata, "annotations").get(names.ANNOTATION_RERUN, "")[:MAX_RERUN_LENGTH],
     )
 
 

@@ -207,6 +207,10 @@ class Accelerator(ApiModel):
     precision: Precision | None = Field(
         default=None, description="Precision on this accelerator, instead of spec.precisions."
     )
+    max_parallel_jobs: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        default=None,
+        description="Most Jobs on this accelerator at the same time, within execution.maxParallelJobs.",
+    )
     runner: Runner | None = Field(
         default=None, description="Fields that replace those of spec.runner on this accelerator."
     )
@@ -234,6 +238,13 @@ class ExtraCell(ApiModel):
     batch_size: BatchSize = Field(default=1, description="Batch size, in inputs per call.")
 
 
+class OnSuspend(StrEnum):
+    """What becomes of Jobs that run when a benchmark is suspended."""
+
+    FINISH = "Finish"
+    STOP = "Stop"
+
+
 class ExecutionPolicy(ApiModel):
     """How the runner pods are run, retried and given up."""
 
@@ -247,6 +258,11 @@ class ExecutionPolicy(ApiModel):
         default=5,
         description="How often cells whose pod the cluster took away (preemption, drain, spot interruption, lost node) "
         "are tried again; such attempts don't count as retries.",
+    )
+    on_suspend: OnSuspend = Field(
+        default=OnSuspend.FINISH,
+        description="What suspend does to Jobs that run: Finish lets them end, Stop removes them, and their cells are "
+        "measured again when the benchmark is resumed.",
     )
     exclusive_node: bool = Field(
         default=True,
@@ -271,6 +287,17 @@ class ExecutionPolicy(ApiModel):
         default=3600,
         description="How long Jobs and pods are kept after the run has finished, in seconds. Never removes results.",
     )
+
+
+class Schedule(ApiModel):
+    """When the whole matrix is measured again."""
+
+    cron: Annotated[
+        str, StringConstraints(min_length=9, max_length=128, pattern=r"^[0-9A-Za-z*/,#?-]+( [0-9A-Za-z*/,#?-]+){4}$")
+    ] = Field(description="Cron expression of five fields: minute, hour, day of the month, month, day of the week.")
+    time_zone: Annotated[
+        str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$")
+    ] = Field(default="Etc/UTC", description="Name of the time zone that the expression is in, such as Europe/Berlin.")
 
 
 class Reuse(StrEnum):
@@ -360,5 +387,18 @@ class BenchmarkSpec(ApiModel):
         default=Reuse.UNCHANGED_CELLS,
         description="UnchangedCells keeps the result of a cell that a change of the specification did not touch; Never "
         "measures every cell again in every run.",
+    )
+    schedule: Schedule | None = Field(
+        default=None,
+        description="When to measure the whole matrix again. A tick that finds a run in progress, or no operator for "
+        "five minutes, is missed and not made up.",
+    )
+    suspend: bool = Field(
+        default=False, description="Whether no new Job is started, nor a scheduled run, until this is false again."
+    )
+    cancel: bool = Field(
+        default=False,
+        description="Whether the run is given up: its Jobs are removed, and cells that are not finished are skipped. "
+        "Results stand. When this is false again, the run goes on.",
     )
     runner: Runner = Field(default_factory=Runner, description="Details of the runner's pods.")
