@@ -14,6 +14,8 @@ from inferbench_operator.core.placement import Placement, PlacementError, Room, 
 from inferbench_operator.models.benchmark import Accelerator, Runner
 from inferbench_runner.contract import AcceleratorKind
 
+TYPE = "node.kubernetes.io/instance-type"
+
 
 def _place(*, exclusive: bool = True, **fields: Any) -> Placement:  # noqa: ANN401 - any field
     runner = Runner.model_validate(fields.pop("runner", {}))
@@ -139,6 +141,28 @@ def test_kinds(fields: dict[str, Any], kind: str, resource: str | None) -> None:
             id="another vendor's resource",
         ),
         pytest.param(
+            {"instanceTypes": ["g5.xlarge"], "runner": {"nodeSelector": {TYPE: "g5.2xlarge"}}},
+            Reason.SELECTOR_CONFLICT,
+            [f"{TYPE}: g5.2xlarge", "no node of g5.xlarge"],
+            id="a label of another type",
+        ),
+        pytest.param(
+            {"instanceTypes": ["g5g.xlarge"], "runner": {"nodeSelector": {"kubernetes.io/arch": "amd64"}}},
+            Reason.SELECTOR_CONFLICT,
+            ["kubernetes.io/arch: amd64"],
+            id="a label of another architecture",
+        ),
+        pytest.param(
+            {
+                "kind": "CPU",
+                "instanceTypes": ["c7i.large"],
+                "runner": {"nodeSelector": {"karpenter.k8s.aws/instance-family": "c7g"}},
+            },
+            Reason.SELECTOR_CONFLICT,
+            ["instance-family: c7g"],
+            id="a label of another family, for a type that the catalogue doesn't know",
+        ),
+        pytest.param(
             {"kind": "CPU", "resourceName": "nvidia.com/gpu"},
             Reason.RESOURCE_MISMATCH,
             ["nvidia.com/gpu", "CPU devices"],
@@ -153,6 +177,14 @@ def test_refusals(fields: dict[str, Any], reason: Reason, words: list[str]) -> N
     assert caught.value.reason is reason
     for word in ["accelerator acc", *words]:
         assert word in str(caught.value)
+
+
+def test_a_label_that_some_of_the_types_have_narrows_the_choice() -> None:
+    """So does one of which nothing is known."""
+    labels = {TYPE: "g5.xlarge", "kubernetes.io/arch": "amd64", "team": "a"}
+    assert _place(instanceTypes=["g5.xlarge", "g5g.xlarge"], runner={"nodeSelector": labels}).devices == 1
+    unknown = {"kubernetes.io/arch": "arm64"}
+    assert _place(kind="CPU", instanceTypes=["c7g.large"], runner={"nodeSelector": unknown}).devices == 0
 
 
 @pytest.mark.parametrize("devices", [1, 4, 8, 16])

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     DEVICE_COUNT = "DeviceCountImpossible"
     CORE_COUNT = "CoreCountImpossible"
     SCHEDULER_MISSING = "SchedulerNameMissing"
+    SELECTOR_CONFLICT = "NodeSelectorConflict"
     RESOURCE_MISMATCH = "ResourceNameMismatch"
     INVALID_SCHEDULE = "InvalidSchedule"
     DUPLICATE_CELLS = "DuplicateCells"

@@ -20,6 +20,10 @@ _RING: Final = frozenset({1, 4, 8, 16})
 _RING_DEVICES: Final = 16
 _RING_ACCELERATOR: Final = "trainium"
 
+_LABEL_TYPE: Final = "node.kubernetes.io/instance-type"
+_LABEL_ARCHITECTURE: Final = "kubernetes.io/arch"
+_LABEL_FAMILY: Final = "karpenter.k8s.aws/instance-family"
+
 _LEAST_RESERVE_MEBIBYTES: Final = 1024
 """Memory that a node's own pods (network, storage, monitoring) are left at least."""
 
@@ -78,6 +82,7 @@ def place(accelerator: Accelerator, *, exclusive: bool, runner: Runner | None = 
                 raise _unknown(accelerator.name, name)
     known = [instance for instance in named if instance]
     kind = _kind(accelerator, [instance.kind for instance in known])
+    _check_selector(accelerator, known, runner)
     taint = _RESOURCES.get(kind)
     resource = _resource(accelerator, kind)
     devices = _devices(accelerator, known, exclusive) if resource else 0
@@ -169,6 +174,28 @@ def _check_neuron(accelerator: Accelerator, instances: Sequence[InstanceType], d
                 Reason.CORE_COUNT,
                 f"accelerator {accelerator.name}: cores is {accelerator.cores}, but {devices} of the devices of "
                 f"{instance.name} have {cores}; lower cores, or raise devices.",
+            )
+
+
+def _check_selector(accelerator: Accelerator, known: Sequence[InstanceType], runner: Runner) -> None:
+    """Refuse labels that no node of the instance types can have."""
+    if not accelerator.instance_types:
+        return
+    possible = {
+        _LABEL_TYPE: set(accelerator.instance_types),
+        # A type that the catalogue doesn't know may be of any architecture.
+        _LABEL_ARCHITECTURE: {one.architecture for one in known}
+        if len(known) == len(accelerator.instance_types)
+        else None,
+        _LABEL_FAMILY: {name.partition(".")[0] for name in accelerator.instance_types},
+    }
+    for label, values in possible.items():
+        wanted = runner.node_selector.get(label)
+        if wanted is not None and values is not None and wanted not in values:
+            raise PlacementError(
+                Reason.SELECTOR_CONFLICT,
+                f"accelerator {accelerator.name}: runner.nodeSelector wants {label}: {wanted}, which no node of "
+                f"{', '.join(accelerator.instance_types)} has; remove it, or correct instanceTypes.",
             )
 
 
