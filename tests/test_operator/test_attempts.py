@@ -9,7 +9,7 @@ import pytest
 
 from inferbench_operator.core import names
 from inferbench_operator.core.attempts import Judgement, Stage, judge
-from inferbench_operator.core.facts import Attempt, Pod
+from inferbench_operator.core.facts import Attempt, ClusterWarning, Pod
 from inferbench_operator.core.names import Reason
 from inferbench_operator.models.benchmark import ExecutionPolicy
 from inferbench_operator.models.status import CellState, CellStatus
@@ -52,6 +52,24 @@ WAITING_ROWS = [
         "ImagePullBackOff",
         -150,
         id="an image that can't be pulled is said so",
+    ),
+    pytest.param(
+        _attempt(warning=ClusterWarning("FailedCreate", "exceeded quota: gpus")),
+        Reason.QUOTA_EXCEEDED,
+        -240,
+        id="a quota leaves no room for a pod",
+    ),
+    pytest.param(
+        _attempt(warning=ClusterWarning("FailedCreate", 'serviceaccount "x" not found')),
+        Reason.POD_REFUSED,
+        -240,
+        id="the API server takes no such pod",
+    ),
+    pytest.param(
+        _attempt(pod(scheduled_at=ago(50)), warning=ClusterWarning("FailedMount", "no such volume")),
+        "FailedMount",
+        -150,
+        id="a volume does not come",
     ),
     pytest.param(_attempt(running(), deleting=False), "", -130, id="a runner at work gets its deadline and a grace"),
     pytest.param(

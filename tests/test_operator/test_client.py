@@ -68,6 +68,24 @@ def _status(code: int, reason: str, message: str = "words") -> Json:
     return {"kind": "Status", "code": code, "reason": reason, "message": message}
 
 
+async def test_the_latest_warning_is_the_one_seen_last(client: Client, api: Api) -> None:
+    """Whichever of its times an Event has; the server is asked for those of one object only."""
+    early = {"metadata": {"creationTimestamp": "2026-01-05T12:00:09Z"}, "lastTimestamp": "2026-01-05T12:00:01Z"}
+    late = {
+        "metadata": {"creationTimestamp": "2026-01-05T12:00:00Z"},
+        "series": {"lastObservedTime": "2026-01-05T12:00:03.1Z"},
+    }
+    middle = {"metadata": {"creationTimestamp": "2026-01-05T12:00:02Z"}}
+    api.will(200, {"items": [early, late, middle], "metadata": {}})
+    api.will(200, {"items": [], "metadata": {}})
+    assert await client.latest_warning("team", "Job", "study-1") == late
+    assert await client.latest_warning("team", "Job", "study-1") is None
+    (_, path, _), _ = api.requests
+    assert path.startswith("/api/v1/namespaces/team/events?")
+    for part in ("involvedObject.kind%3DJob", "involvedObject.name%3Dstudy-1", "type%3DWarning"):
+        assert part in path
+
+
 @pytest.mark.parametrize(
     ("code", "body", "error"),
     [

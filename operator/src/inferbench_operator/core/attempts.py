@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from inferbench_operator.core.facts import Attempt, Pod, Termination
+from inferbench_operator.core.facts import Attempt, ClusterWarning, Pod, Termination
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.reports import printable
 from inferbench_operator.models.benchmark import ExecutionPolicy
@@ -129,12 +129,16 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
         return _until(pod.started_at + limit + _DEADLINE_GRACE, now, running, Reason.MEASURE_DEADLINE, limit)
     if pod and pod.scheduled_at:
         reason, message = _word(pod.waiting_reason) or Reason.STARTING, pod.waiting_message
+        if attempt.warning and not message:
+            reason, message = _word(attempt.warning.reason) or reason, attempt.warning.message
         limit = timedelta(seconds=policy.start_deadline_seconds)
         waiting = Judgement(attempt, Stage.WAITING, reason, message)
         due = now if reason in _HOPELESS else pod.scheduled_at + limit
         return _until(due, now, waiting, Reason.START_DEADLINE, limit)
-    reason = Reason.POD_MISSING if pod is None else Reason.UNSCHEDULABLE if pod.unschedulable else Reason.SCHEDULING
-    message = "The Job has no pod yet." if pod is None else pod.unschedulable
+    if pod:
+        reason, message = Reason.UNSCHEDULABLE if pod.unschedulable else Reason.SCHEDULING, pod.unschedulable
+    else:
+        reason, message = _without_pod(attempt.warning)
     limit = timedelta(seconds=policy.scheduling_deadline_seconds)
     waiting = Judgement(attempt, Stage.WAITING, reason, message)
     # The time that the Job spent in a queue does not count.
@@ -142,12 +146,25 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
     return _until(since + limit, now, waiting, Reason.SCHEDULING_DEADLINE, limit)
 
 
+def is_silent(attempt: Attempt) -> bool:
+    """Whether an attempt waits without telling for what; Events may know."""
+    pod = attempt.pod
+    if attempt.suspended or attempt.deleting or attempt.finished_at:
+        return False
+    return pod is None or (pod.scheduled_at is not None and not pod.started_at and not pod.waiting_message)
+
+
+def _without_pod(warning: ClusterWarning | None) -> tuple[Reason, str]:
+    if warning is None:
+        return Reason.POD_MISSING, "The Job has no pod yet."
+    reason = Reason.QUOTA_EXCEEDED if "exceeded quota" in warning.message else Reason.POD_REFUSED
+    return reason, warning.message
+
+
 def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reason, limit: timedelta) -> Judgement:
     """Return `judgement` as long as the deadline lies ahead, otherwise its end."""
     if now < deadline:
-        return Judgement(
-            judgement.attempt, judgement.stage, judgement.reason, judgement.message, look_again_at=deadline
-        )
+        return replace(judgement, look_again_at=deadline)
     seconds = int(limit.total_seconds())
     doing = {
         Reason.SCHEDULING_DEADLINE: f"No node took the pod within schedulingDeadlineSeconds ({seconds} s)",

@@ -72,6 +72,14 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterWarning:
+    """A Warning Event on a Job or a pod."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One Job with its pod."""
 
@@ -92,6 +100,8 @@ class Attempt:
     failed_reason: str = ""
     failed_message: str = ""
     pod: Pod | None = None
+    warning: ClusterWarning | None = None
+    """What the cluster says about an attempt that waits without a word of its own."""
     full_report: FullReport | None = None
 
 

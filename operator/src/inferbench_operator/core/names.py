@@ -60,6 +60,8 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     SCHEDULED = "PodsScheduled"
     POD_MISSING = "PodMissing"
+    POD_REFUSED = "PodRefused"
+    QUOTA_EXCEEDED = "QuotaExceeded"
     SCHEDULING = "Scheduling"
     QUEUED = "Queued"
     STARTING = "ContainerCreating"

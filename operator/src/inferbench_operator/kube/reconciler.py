@@ -113,11 +113,12 @@ class Reconciler:
             self._applier.forget(key)
             return
         refusals = self._applier.refusals(observed.benchmark)
-        observed = replace(await gather(observed, self._client), refusals=refusals, blocked=self._applier.blocked(key))
         now = datetime.now(UTC).replace(microsecond=0)
+        observed, ask_again = await gather(observed, self._client, now)
+        observed = replace(observed, refusals=refusals, blocked=self._applier.blocked(key))
         decision = decide(observed, now, self._settings)
         put_off = await self._applier.apply(key, observed, decision, datetime.now(UTC))
-        due = [time for time in (decision.look_again_at, put_off) if time]
+        due = [time for time in (decision.look_again_at, put_off, ask_again) if time]
         if due:
             self._queue.add_later(key, max((min(due) - datetime.now(UTC)).total_seconds(), 0))
 
