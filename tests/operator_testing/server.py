@@ -178,6 +178,13 @@ class ServerClient(Client):
         nothing: Json | None = None
         return nothing
 
+    async def queue_word(self, namespace: str, job_uid: str) -> Json | None:
+        """Return nothing: here is no queue."""
+        del namespace, job_uid
+        self._alive()
+        nothing: Json | None = None
+        return nothing
+
     async def list(self, kind: Kind, namespace: str | None) -> tuple[list[Json], int]:
         """Return all objects of a kind, as a listing has them: without their kind."""
         del namespace

@@ -33,6 +33,8 @@ NAME: Final = "study"
 KEY: Final = Key("team", NAME)
 LOST: Final = -1.0
 """Delay of a watch event that never arrives."""
+_MOST: Final = 20_000
+"""Decisions of a world that looks at something without end; others come to a few hundred."""
 _LONG: Final = 6 * 3600.0
 _WATCHED: Final = (BENCHMARK, RESULT, JOB, POD)
 
@@ -182,6 +184,7 @@ class World:
     def checked_decide(self, observed: Observed, now: datetime, settings: Settings) -> Decision:
         """Decide, and check what must hold of every decision."""
         self.decisions += 1
+        assert self.decisions < _MOST, "it is looked at over and over"
         thorough = self.decisions % 8 == 0
         before = repr(observed) if thorough else ""
         decision = decide(observed, now, settings)

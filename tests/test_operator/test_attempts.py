@@ -101,6 +101,24 @@ def test_a_queued_job_has_no_deadline() -> None:
     assert (judgement.stage, judgement.reason, judgement.look_again_at) == (Stage.WAITING, Reason.QUEUED, None)
 
 
+@pytest.mark.parametrize(
+    "of_pod", [None, running(), ended(exit_code=143), ended(exit_code=143, disruption="EvictionByEvictionAPI")]
+)
+def test_a_job_that_its_queue_takes_back_has_not_failed(of_pod: Pod | None) -> None:
+    """Whatever has become of its pod; the queue's own words say why, where it has any."""
+    judgement = _judge(_attempt(of_pod, suspended=True, warning=ClusterWarning("Pending", "no quota")))
+    assert (judgement.stage, judgement.reason) == (Stage.WAITING, Reason.QUEUED)
+    assert "no quota" in judgement.message
+
+
+def test_a_pod_of_the_time_before_the_queue_took_the_job_back_counts_for_nothing() -> None:
+    """Its successor is awaited."""
+    old = replace(ended(exit_code=143), created_at=ago(60))
+    judgement = _judge(_attempt(old, started_at=ago(20)))
+    assert (judgement.stage, judgement.reason) == (Stage.WAITING, Reason.POD_MISSING)
+    assert _judge(_attempt(old, started_at=ago(60))).stage is Stage.ENDED
+
+
 DEADLINE_ROWS = [
     pytest.param(_attempt(created_at=ago(300)), Reason.SCHEDULING_DEADLINE, "300 s", id="a Job never got a pod"),
     pytest.param(

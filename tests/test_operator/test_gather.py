@@ -54,6 +54,10 @@ class _LogClient(ServerClient):
             raise self.warning
         return self.warning
 
+    async def queue_word(self, namespace: str, job_uid: str) -> Json | None:
+        """Return the same."""
+        return await self.latest_warning(namespace, "Workload", job_uid)
+
     async def log(self, namespace: str, pod: str, container: str, *, limit_bytes: int) -> str:
         """Return the log, or fail."""
         del namespace, pod, container, limit_bytes
@@ -150,7 +154,6 @@ async def test_events_say_why_an_attempt_waits_that_has_no_words(name: str) -> N
             id="the kubelet has said why",
         ),
         pytest.param(attempt_of(benchmark(WANTED), pod=running()), id="it runs"),
-        pytest.param(attempt_of(benchmark(WANTED), suspended=True), id="it is queued"),
         pytest.param(attempt_of(benchmark(WANTED), finished_at=ago(1)), id="it has ended"),
         pytest.param(attempt_of(benchmark(WANTED), run="ffffffff"), id="it is of another run"),
     ],
@@ -167,6 +170,14 @@ async def test_a_wait_of_seconds_is_left_alone() -> None:
     client, young = _LogClient(warning=EVENT), attempt_of(benchmark(WANTED), created_at=ago(9))
     assert await gather(_waiting(young), client, NOW) == (_waiting(young), NOW + timedelta(seconds=10))
     assert client.asked == []
+
+
+async def test_the_queue_says_why_it_holds_a_job() -> None:
+    """Not Events, which speak of pods."""
+    client, attempt = _LogClient(warning=EVENT), attempt_of(benchmark(WANTED), suspended=True)
+    facts, again = await gather(_waiting(attempt), client, NOW)
+    assert facts.attempts == (replace(attempt, warning=ClusterWarning("FailedCreate", "exceeded quota: team")),)
+    assert (client.asked, again) == ([("Workload", attempt.uid)], NOW + timedelta(seconds=30))
 
 
 async def test_few_of_many_are_asked_about() -> None:

@@ -148,6 +148,58 @@ def test_what_changes_after_a_rerun_keeps_its_results() -> None:
     assert Counter(world.states.values()) == {"reused": 4, "succeeded": 2}
 
 
+def test_a_run_that_takes_too_long_is_given_up() -> None:
+    """What was measured stands; all the rest fails for good, with its Jobs removed."""
+    world = play(Script(_spec(deadlineSeconds=40, retries=3), nodes=1))
+    assert Counter(world.states.values()) == {"succeeded": 2, "failed": 2}
+    failed = [entry for entry in world.status["results"] if entry["state"] == "failed"]
+    assert {entry["reason"] for entry in failed} == {"RunDeadlineExceeded"}
+    assert "40 s" in failed[0]["message"]
+    assert world.status["run"]["deadlineTime"] == "2026-01-05T12:00:40Z"
+    assert kstatus(world.benchmark) == "Failed"
+
+
+def test_the_runs_clock_stands_still_while_it_is_suspended() -> None:
+    """However often the operator is restarted meanwhile."""
+    kills: list[tuple[float, Act]] = [(seconds, World.kill) for seconds in (100.0, 399.9, 400.2)]
+    acts = [(MIDDLE, _set(suspend=True)), *kills, (400.0, _set(suspend=False))]
+    world = play(Script(_spec(deadlineSeconds=120), acts=acts))
+    assert set(world.states.values()) == {"succeeded"}
+    run = world.status["run"]
+    assert 375 <= run["pausedSeconds"] <= 385
+    assert run["deadlineTime"] > "2026-01-05T12:08:00Z"
+
+
+def test_a_cell_that_waits_says_until_when() -> None:
+    """The time at which its Job is given up is in the status, where it survives the operator."""
+    deadlines: dict[float, set[str]] = {}
+
+    def note(at: float) -> tuple[float, Act]:
+        def act(world: World) -> None:
+            deadlines[at] = {entry["deadlineTime"] for entry in world.status["results"] if "deadlineTime" in entry}
+
+        return at, act
+
+    spec = _spec(schedulingDeadlineSeconds=500, measureDeadlineSeconds=100)
+    closed: Act = lambda world: world.cluster.set_open(False)  # noqa: E731
+    acts = [
+        (0.0, closed),
+        note(50.0),
+        (60.0, World.kill),
+        note(90.0),
+        (100.0, lambda w: w.cluster.set_open(True)),
+        note(110.0),
+    ]
+    world = play(Script(spec, acts=acts))
+    # The pod is made at 12:00:00, and its runner begins at 12:01:43; the operator waits a minute for its last words.
+    assert deadlines == {
+        50.0: {"2026-01-05T12:08:20Z"},
+        90.0: {"2026-01-05T12:08:20Z"},
+        110.0: {"2026-01-05T12:04:23Z"},
+    }
+    assert set(world.states.values()) == {"succeeded"}
+
+
 # The calendar starts at noon, and the benchmark is created then.
 TWICE = {"cron": "10,20 12 * * *", "timeZone": "Etc/UTC"}
 

@@ -86,16 +86,19 @@ class Judgement:
 
 def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
     """Return what the attempt amounts to at the time `now`."""
+    if attempt.suspended and not attempt.deleting and not attempt.finished_at:
+        said = f": {attempt.warning.message}" if attempt.warning else "."
+        message = f"The Job is suspended; its queue has not admitted it yet{said}"
+        return Judgement(attempt, Stage.WAITING, Reason.QUEUED, message)
+    if attempt.pod and attempt.started_at and attempt.pod.created_at < attempt.started_at:
+        # Of the time before its queue took the Job back.
+        attempt = replace(attempt, pod=None)
     if attempt.pod and (found := _pod_ended(attempt, attempt.pod, now)):
         return found
     if attempt.finished_at:
         return _job_ended(attempt, attempt.finished_at + _LAST_CALL, now)
     if attempt.deleting:
         return _all_failed(attempt, Failure(Reason.JOB_LOST, "The Job was deleted before its runner had reported."))
-    if attempt.suspended:
-        return Judgement(
-            attempt, Stage.WAITING, Reason.QUEUED, "The Job is suspended; its queue has not admitted it yet."
-        )
     found = _in_progress(attempt, policy, now)
     if attempt.pod and attempt.pod.gone_at and found.look_again_at:
         return replace(found, look_again_at=min(found.look_again_at, attempt.pod.gone_at + _LOST_GRACE))
@@ -147,10 +150,12 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
 
 
 def is_silent(attempt: Attempt) -> bool:
-    """Whether an attempt waits without telling for what; Events may know."""
+    """Whether an attempt waits without telling for what; Events may know, or its queue."""
     pod = attempt.pod
-    if attempt.suspended or attempt.deleting or attempt.finished_at:
+    if attempt.deleting or attempt.finished_at:
         return False
+    if attempt.suspended:
+        return True
     return pod is None or (pod.scheduled_at is not None and not pod.started_at and not pod.waiting_message)
 
 

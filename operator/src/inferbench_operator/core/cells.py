@@ -13,7 +13,7 @@ from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.matrix import Cell, PlanGroup, group
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.settings import Settings
-from inferbench_operator.core.situation import Situation
+from inferbench_operator.core.situation import Situation, run_over
 from inferbench_operator.models.benchmark import Accelerator
 from inferbench_operator.models.status import CellState, CellStatus
 from inferbench_runner.contract import AcceleratorKind, FailureReason, Verdict
@@ -26,7 +26,17 @@ def entries(situation: Situation, refusals: Mapping[str, str]) -> dict[str, Cell
     found = {cell.hash: _entry(situation, cell) for cell in situation.cells}
     if situation.spec.cancel:
         return {cell: entry if entry.state.terminal else _cancelled(entry) for cell, entry in found.items()}
+    if situation.over:
+        return {cell: _given_up(situation, entry) for cell, entry in found.items()}
     return found | _refused(situation, found, refusals)
+
+
+def _given_up(situation: Situation, entry: CellStatus) -> CellStatus:
+    if entry.state.terminal:
+        return entry
+    why = run_over(situation.spec)
+    message = names.shortened(why.message, _MESSAGE_LENGTH)
+    return entry.model_copy(update={"state": CellState.FAILED, "reason": why.reason, "message": message})
 
 
 def _cancelled(entry: CellStatus) -> CellStatus:
@@ -38,7 +48,7 @@ def new_jobs(situation: Situation, entries: Mapping[str, CellStatus], settings: 
     if situation.run != situation.benchmark.status.run:
         # The run's identity must be stored before its first Job exists, or a crash could start another run beside it.
         return ()
-    if situation.spec.suspend or situation.spec.cancel:
+    if situation.spec.suspend or situation.spec.cancel or situation.over:
         return ()
     going = [one for one in situation.judgements if one.stage is not Stage.ENDED or one.overdue]
     active = {judgement.attempt.plan for judgement in going}
@@ -113,7 +123,10 @@ def _state(situation: Situation, cell: Cell, tried: Sequence[Judgement], attempt
     if latest and latest.stage is not Stage.ENDED:
         state = CellState.RUNNING if latest.stage is Stage.RUNNING else CellState.WAITING
         message = names.shortened(latest.message, _MESSAGE_LENGTH)
-        return results.entry(cell, state=state, attempts=attempts, reason=latest.reason, message=message)
+        due = latest.look_again_at
+        return results.entry(
+            cell, state=state, attempts=attempts, reason=latest.reason, message=message, deadline_time=due
+        )
     return _retry_or_fail(situation, cell, attempts, _failure(cell, latest, before, attempts))
 
 

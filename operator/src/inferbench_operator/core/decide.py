@@ -81,6 +81,9 @@ def _decide_run(
         # announces our own writes.
         deadlines.append(now)
     stale_results: tuple[Result, ...] = ()
+    unfinished = status.run is not None and status.run.completion_time is None
+    if unfinished and situation.run.deadline_time and not situation.over and not situation.spec.suspend:
+        deadlines.append(situation.run.deadline_time)
     if situation.next_tick:
         deadlines.append(situation.next_tick)
     done = status.run.completion_time if status.run else None

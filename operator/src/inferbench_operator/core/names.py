@@ -69,6 +69,7 @@ class Reason(StrEnum):
     SCHEDULING_DEADLINE = "SchedulingDeadlineExceeded"
     START_DEADLINE = "StartDeadlineExceeded"
     MEASURE_DEADLINE = "MeasureDeadlineExceeded"
+    RUN_DEADLINE = "RunDeadlineExceeded"
     JOB_FAILED = "JobFailed"
     JOB_REFUSED = "JobRefused"
     JOB_LOST = "JobLost"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from inferbench_operator.core import jobs, names
 from inferbench_operator.core.attempts import Failure, Judgement, Stage, judge
@@ -15,7 +15,7 @@ from inferbench_operator.core.placement import Placement, PlacementError, place
 from inferbench_operator.core.schedule import is_due, next_tick
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.benchmark import BenchmarkSpec, OnSuspend, Reuse
-from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, Run, Trigger
+from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Run, Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Situation:
     """Attempts of this run, oldest first."""
     before: Mapping[str, CellStatus] = field(default_factory=dict)
     """Status entries that this run has already written, by cell."""
+    over: bool = False
+    """Whether the time of the whole run is up."""
     next_tick: datetime | None = None
     """Of the schedule; None without one, and while it is suspended."""
 
@@ -50,7 +52,8 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
     cells = _checked_cells(spec)
     placements = _placements(spec)
     tick = None if spec.schedule is None else next_tick(spec.schedule, now)
-    run = _current_run(benchmark, spec, spec_hash(cells), now)
+    run = _with_deadline(_current_run(benchmark, spec, spec_hash(cells), now), benchmark, spec, now)
+    over = bool(run.deadline_time and now >= run.deadline_time and not spec.suspend)
     before = _entries_of(benchmark.status, run)
     own = [attempt for attempt in observed.attempts if attempt.run == run.id]
     return Situation(
@@ -64,23 +67,45 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
         if run.trigger.measures_anew
         else _reusable(spec, run, before, observed.results, _images(cells, placements, settings)),
         judgements=tuple(
-            _stopped(spec, judge(attempt, spec.execution, now))
+            _stopped(spec, judge(attempt, spec.execution, now), over=over)
             for attempt in sorted(own, key=lambda attempt: (attempt.number, attempt.name))
         ),
         before=before,
+        over=over,
         next_tick=None if spec.suspend or spec.cancel else tick,
     )
 
 
-def _stopped(spec: BenchmarkSpec, judgement: Judgement) -> Judgement:
-    """Return the end of an attempt that goes on although its benchmark is cancelled, or suspended at once."""
+def _with_deadline(run: Run, benchmark: Benchmark, spec: BenchmarkSpec, now: datetime) -> Run:
+    """Return the run with the time at which it is given up, which suspension puts off."""
+    paused = run.paused_seconds
+    suspended = next((one for one in benchmark.status.conditions if one.type is ConditionType.SUSPENDED), None)
+    if suspended and not spec.suspend and run == benchmark.status.run:
+        since = max(suspended.last_transition_time, run.start_time)
+        paused += max(int((now - since).total_seconds()), 0)
+    seconds = spec.execution.deadline_seconds
+    deadline = None if seconds is None else run.start_time + timedelta(seconds=seconds + paused)
+    return run.model_copy(update={"paused_seconds": paused, "deadline_time": deadline})
+
+
+def _stopped(spec: BenchmarkSpec, judgement: Judgement, *, over: bool) -> Judgement:
+    """Return the end of an attempt that goes on although its benchmark is cancelled, or suspended at once, or over."""
     stops = spec.cancel or (spec.suspend and spec.execution.on_suspend is OnSuspend.STOP)
-    if not stops or judgement.stage is Stage.ENDED:
+    if not (stops or over) or judgement.stage is Stage.ENDED:
         return judgement
     why = "cancelled" if spec.cancel else "suspended"
     failure = Failure(Reason.STOPPED, f"Its Job was removed because the benchmark was {why}.")
+    if over:
+        failure = run_over(spec)
     failed = dict.fromkeys(judgement.attempt.cells, failure)
     return Judgement(judgement.attempt, Stage.ENDED, failed=failed, overdue=True)
+
+
+def run_over(spec: BenchmarkSpec) -> Failure:
+    """Return why cells fail that are not measured when the time of the whole run is up."""
+    seconds = spec.execution.deadline_seconds
+    why = f"The run was not over within execution.deadlineSeconds ({seconds} s); raise it, or measure fewer cells."
+    return Failure(Reason.RUN_DEADLINE, why, retryable=False)
 
 
 def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:

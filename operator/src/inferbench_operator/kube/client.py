@@ -27,7 +27,7 @@ from inferbench_operator.kube.errors import (
     NotFoundError,
     RefusedError,
 )
-from inferbench_operator.kube.kinds import EVENT, Kind
+from inferbench_operator.kube.kinds import EVENT, KUEUE_JOB_LABEL, WORKLOADS, Kind
 
 Json = dict[str, Any]
 
@@ -122,6 +122,21 @@ class Client:
         page = await self._json("GET", f"{EVENT.path(namespace)}?{query}", EVENT)
         items: list[Json] = page["items"]
         return max(items, key=_seen, default=None)
+
+    async def queue_word(self, namespace: str, job_uid: str) -> Json | None:
+        """Return what Kueue says about a Job that it holds: the condition of its Workload; None without one."""
+        for kind in WORKLOADS:
+            query = urlencode({"labelSelector": f"{KUEUE_JOB_LABEL}={job_uid}", "limit": 1})
+            try:
+                page = await self._json("GET", f"{kind.path(namespace)}?{query}", kind)
+            except NotFoundError:
+                # Kueue, or this version of it, is not installed.
+                continue
+            conditions = [one for item in page["items"] for one in item.get("status", {}).get("conditions") or []]
+            return next(
+                (one for one in conditions if one["type"] == "QuotaReserved" and one["status"] == "False"), None
+            )
+        return None
 
     async def _pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
         token = ""

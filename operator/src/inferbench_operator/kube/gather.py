@@ -71,10 +71,13 @@ async def _with_reports(observed: Observed, client: Client) -> Observed:
 async def _warning(benchmark: Benchmark, attempt: Attempt, client: Client) -> ClusterWarning | None:
     kind, name = ("Pod", attempt.pod.name) if attempt.pod else ("Job", attempt.name)
     try:
-        latest = await client.latest_warning(benchmark.namespace, kind, name)
+        if attempt.suspended:
+            latest = await client.queue_word(benchmark.namespace, attempt.uid)
+        else:
+            latest = await client.latest_warning(benchmark.namespace, kind, name)
     except KubernetesError as error:
-        # The right to read Events may be withheld; then the wait has fewer words.
-        _logger.debug("%s/%s: no Events of %s: %s", benchmark.namespace, benchmark.name, name, error)
+        # The right to read Events or Workloads may be withheld; then the wait has fewer words.
+        _logger.debug("%s/%s: nothing is known of %s: %s", benchmark.namespace, benchmark.name, name, error)
         return None
     return ClusterWarning(latest.get("reason") or "", latest.get("message") or "") if latest else None
 

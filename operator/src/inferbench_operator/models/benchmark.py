@@ -283,6 +283,11 @@ class ExecutionPolicy(ApiModel):
     measure_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = Field(
         default=3600, description="Longest time that a runner may run, in seconds."
     )
+    deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(
+        default=None,
+        description="Longest time of a whole run, in seconds, without the time that it is suspended. What is not "
+        "measured by then has failed.",
+    )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=604_800)] = Field(
         default=3600,
         description="How long Jobs and pods are kept after the run has finished, in seconds. Never removes results.",

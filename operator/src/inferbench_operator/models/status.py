@@ -123,6 +123,13 @@ class Run(ApiModel):
         exclude_if=operator.not_,
         description="Value of the annotation inferbench.dev/rerun at that time; another one starts another run.",
     )
+    paused_seconds: Annotated[int, Field(ge=0)] = Field(
+        default=0, exclude_if=operator.not_, description="Time that the run was suspended, in seconds."
+    )
+    deadline_time: datetime | None = Field(
+        default=None,
+        description="When the run is given up, by execution.deadlineSeconds; later by the time that it is suspended.",
+    )
     scheduled_time: datetime | None = Field(default=None, description="Tick of the schedule that started the run.")
 
 
@@ -151,6 +158,9 @@ class CellStatus(ApiModel):
         default=0,
         exclude_if=operator.not_,
         description="Those of them that were cut short, by the cluster or by suspend; they don't count as retries.",
+    )
+    deadline_time: datetime | None = Field(
+        default=None, description="When the wait, or the work, of the cell's Job is given up."
     )
     verdict: Verdict | None = Field(
         default=None, description="How far the figures may be trusted: Valid, Inconclusive, Noisy or Invalid."
