@@ -13,9 +13,10 @@ from typing import Any
 
 from inferbench_runner.backends.base import Backend
 from inferbench_runner.backends.neuron import open_neuron, open_neuron_compiler
-from inferbench_runner.contract import Plan
+from inferbench_runner.contract import CellFailed, Compilation, Plan
 from inferbench_runner.probe import Host
-from test_runner.builders import plan, tree
+from inferbench_runner.run import Run
+from test_runner.builders import Stage, make_run, plan, tree
 
 ROOT = "NEURON_DOUBLE_ROOT"
 
@@ -152,3 +153,38 @@ def open_in_child(wanted: Plan, machine: Host) -> Backend:
 def shapes(*lengths: int) -> tuple[tuple[int, int], ...]:
     """Return shapes of one input each."""
     return tuple((length, 1) for length in lengths)
+
+
+QUICK = {"maxSeconds": 1, "targetHalfWidthPercent": 100}
+"""As little as gives a number."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over."""
+
+    run: Run
+
+    @property
+    def failed(self) -> dict[int, CellFailed]:
+        """The cells that failed, by their index."""
+        return {one.index: one.failed for one in self.run.cells if one.failed}
+
+    @property
+    def measured(self) -> list[int]:
+        """The indices of those that have figures."""
+        return [one.index for one in self.run.cells if one.measured and not one.failed]
+
+    @property
+    def compilations(self) -> list[Compilation]:
+        """How their graphs came about."""
+        return [one.compilation for one in self.run.cells if one.compilation]
+
+
+def carried_out(tmp_path: Path, neuron: Machine, **fields: Any) -> Ended:  # noqa: ANN401  # passed through
+    """Carry a plan out on the machine, in this process."""
+    fields["measurement"] = QUICK | dict(fields.get("measurement") or {})
+    outcome = make_run(tmp_path, neuron_plan(**fields), Stage())
+    outcome.run.open_backend = neuron.open
+    outcome.run.carry_out()
+    return Ended(outcome.run)

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from inferbench_runner.artefacts import ENTRY, GRAPH
 from inferbench_runner.backends import open_backend, open_compiler
 from inferbench_runner.backends.base import Source
 from inferbench_runner.backends.neuron.arguments import compiler_arguments, inf1_arguments
-from inferbench_runner.backends.neuron.copies import Copies
-from inferbench_runner.backends.neuron.making import Graph
 from inferbench_runner.backends.neuron.native import TorchNeuron
 from inferbench_runner.backends.neuron.tracing import Inf1Trace, NeuronxTrace
 from inferbench_runner.child import Child
@@ -30,9 +27,7 @@ from inferbench_runner.compiling import Filling
 from inferbench_runner.contract import (
     CACHE_VARIABLE,
     CacheOutcome,
-    CellFailed,
     CompactReport,
-    Compilation,
     FailureReason,
     Phase,
     Plan,
@@ -41,46 +36,11 @@ from inferbench_runner.contract import (
 )
 from inferbench_runner.errors import RunnerError
 from inferbench_runner.outlet import Outlet
-from inferbench_runner.run import Run
 from test_runner.builders import Stage, cell, host, make_run
-from test_runner.neuron import VERSIONS, Machine, neuron_plan, open_in_child, shapes
+from test_runner.neuron import QUICK, VERSIONS, Ended, Machine, carried_out, neuron_plan, open_in_child, shapes
 from test_runner.tiny import write_bert
 
 pytestmark = pytest.mark.filterwarnings("ignore:No Neuron device")
-
-QUICK = {"maxSeconds": 1, "targetHalfWidthPercent": 100}
-"""As little as gives a number."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A run that is over."""
-
-    run: Run
-
-    @property
-    def failed(self) -> dict[int, CellFailed]:
-        """The cells that failed, by their index."""
-        return {one.index: one.failed for one in self.run.cells if one.failed}
-
-    @property
-    def measured(self) -> list[int]:
-        """The indices of those that have figures."""
-        return [one.index for one in self.run.cells if one.measured and not one.failed]
-
-    @property
-    def compilations(self) -> list[Compilation]:
-        """How their graphs came about."""
-        return [one.compilation for one in self.run.cells if one.compilation]
-
-
-def carried_out(tmp_path: Path, neuron: Machine, **fields: Any) -> Ended:  # noqa: ANN401  # passed through
-    """Carry a plan out on the machine, in this process."""
-    fields["measurement"] = QUICK | dict(fields.get("measurement") or {})
-    outcome = make_run(tmp_path, neuron_plan(**fields), Stage())
-    outcome.run.open_backend = neuron.open
-    outcome.run.carry_out()
-    return Ended(outcome.run)
 
 
 @pytest.fixture
@@ -354,40 +314,6 @@ def test_a_library_without_trace_is_incompatible(neuron: Machine, monkeypatch: p
     with pytest.raises(RunnerError, match="use TorchNeuron") as caught:
         _loaded(neuron, neuron_plan())
     assert caught.value.reason is FailureReason.RUNTIME_INCOMPATIBLE
-
-
-def test_the_monitor_is_the_proof_where_the_counters_are_hidden(tmp_path: Path, neuron: Machine) -> None:
-    """And where neither can be had, no number is accepted."""
-    neuron.hide_counters()
-    failed = carried_out(tmp_path, neuron).failed[0]
-    assert failed.reason is FailureReason.DEVICE_NOT_FOUND
-    assert "neuron-monitor" in failed.message
-    report = '{"neuron_runtime_data":[{"pid":%d,"report":{"execution_stats":{"execution_summary":{"completed":1}}}}]}'
-    neuron.program("neuron-monitor", f"#!/bin/sh\necho '{report % os.getpid()}'\n")
-    assert carried_out(tmp_path, neuron).measured == [0]
-
-
-def test_each_call_in_flight_has_a_copy_on_a_core_of_its_own(tmp_path: Path, neuron: Machine) -> None:
-    """Two threads, two cores, and both have worked."""
-    ended = carried_out(tmp_path, neuron, measurement={"load": {"concurrency": 2}, "minSamples": 30})
-    assert ended.measured == [0], ended.failed
-    assert ended.run.facts["visibleCores"] == "0-1"
-    assert ended.run.facts["copies"] == "2"
-    first, second = neuron.executions()
-    assert second > 10
-    assert first > second / 4
-
-
-def test_no_two_threads_have_the_same_copy() -> None:
-    """A copy that is given back is given out again; there are as many as calls in flight."""
-    graphs = tuple(Graph((), lambda number=number: number, frozenset({"neuron"})) for number in range(2))
-    copies = Copies(graphs)
-    with copies.taken():
-        assert copies.forward({}) == 0
-        with copies.taken():
-            assert copies.forward({}) == 1
-    with copies.taken():
-        assert copies.forward({}) == 0
 
 
 # The cache.

@@ -194,7 +194,7 @@ def test_counters_are_found_wherever_the_driver_puts_them(tmp_path: Path, files:
     device = {"proc/devices": "241 neuron\n", "dev/neuron0": ""}
     files = {f"{folder}/{name}": text for name, text in files.items()}
     counters = Counters.of(found(tree(tmp_path, device | files)), (0,))
-    assert counters.count() == 41
+    assert sum(counters.counts().values()) == 41
     assert counters.memory_bytes() is None
 
 
@@ -204,8 +204,8 @@ def test_only_the_cores_that_this_process_holds_count(tmp_path: Path) -> None:
     files = {f"{folder}/neuron_core{core}/stats/other_info/inference_count": f"{core}00\n" for core in range(12)}
     device = {"proc/devices": "241 neuron\n", "dev/neuron0": "", f"{folder}/core_count": "12\n"}
     devices = found(tree(tmp_path, device | files))
-    assert Counters.of(devices, (2,)).count() == 200
-    assert Counters.of(devices, (2, 10)).count() == 1200
+    assert Counters.of(devices, (2,)).counts() == {2: 200}
+    assert Counters.of(devices, (2, 10)).counts() == {2: 200, 10: 1000}
 
 
 def test_where_cores_can_not_be_told_apart_all_count(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_where_cores_can_not_be_told_apart_all_count(tmp_path: Path) -> None:
         tree(tmp_path, {"proc/devices": "241 neuron\n", "dev/neuron0": ""} | files), document("neuron-ls-trn2.json")
     )
     assert devices.cores == (0, 1, 2, 3)
-    assert Counters.of(devices, (0,)).count() == 8
+    assert Counters.of(devices, (0,)).counts() == {None: 8}
 
 
 def test_memory_is_that_of_the_cores_in_use(tmp_path: Path) -> None:

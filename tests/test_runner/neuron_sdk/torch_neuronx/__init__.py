@@ -198,7 +198,7 @@ def load(path: Any, *others: Any, **named: Any) -> Any:
     if not _has_device():
         warnings.warn("No Neuron device detected! Model loading is skipped.", stacklevel=2)
         return None
-    _fault("load", header["shapes"][0])
+    fault = _fault("load", header["shapes"][0])
     if header["version"] != metadata.version("neuronx-cc"):
         os.write(2, b"ERROR  NMGR:kmgr_load_nn  NEFF version mismatch supported: 1.1 received: 2.0\n")
         msg = "Could not load the model status=10 message=Unsupported NEFF Version"
@@ -214,7 +214,7 @@ def load(path: Any, *others: Any, **named: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loaded = real_load(io.BytesIO(script))
-    return Loaded(loaded, header, visible[placed.start], placed.count)
+    return Loaded(loaded, header, fault.get("core", visible[placed.start]), placed.count)
 
 
 def _visible() -> list[int]:

@@ -121,7 +121,10 @@ class NeuronModel:
             bound = self._bind(shape)
             copies = self._copies[shape]
             with bound.worker():
-                found = [self._verified_copy(shape, graph) for graph in copies.graphs]
+                found = [
+                    self._verified_copy(shape, graph, cores)
+                    for graph, cores in zip(copies.graphs, self._blocks, strict=True)
+                ]
         except BaseException:
             self._copies.pop(shape, None)
             raise
@@ -137,10 +140,12 @@ class NeuronModel:
         finally:
             self._copies.pop(shape, None)
 
-    def _verified_copy(self, shape: Shape, graph: Graph) -> Correctness:
+    def _verified_copy(self, shape: Shape, graph: Graph, cores: Cores) -> Correctness:
+        witness = Witness(self._counters, self._held[cores.start : cores.start + cores.count])
+
         def watch(call: Call) -> Model:
             with typed_failures():
-                return self._witness.watch(call, graph.places)
+                return witness.watch(call, graph.places)
 
         inputs = self._inputs(shape)
         return self._referred.verify(shape, partial(graph.forward, inputs), graph.forward, watch)
@@ -171,13 +176,13 @@ class NeuronModel:
         return self.host
 
     @cached_property
-    def _witness(self) -> Witness:
-        return Witness(self._counters)
-
-    @cached_property
     def _counters(self) -> Counters:
-        # The environment names the cores that were claimed for this process.
-        return Counters.of(self.devices, self.devices.allowed(os.environ)) if self.devices else Counters((), ())
+        return Counters.of(self.devices, self._held) if self.devices else Counters((), ())
+
+    @property
+    def _held(self) -> tuple[int, ...]:
+        """The cores that were claimed for this process, by the runtime's numbers, which the environment names."""
+        return self.devices.allowed(os.environ) if self.devices else ()
 
     @property
     def _blocks(self) -> list[Cores]:
