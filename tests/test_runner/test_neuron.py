@@ -299,9 +299,9 @@ def test_more_cores_than_there_are(tmp_path: Path, neuron: Machine) -> None:
 
 
 def test_libraries_that_are_missing_are_named(neuron: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the extra that brings them."""
+    """With where they are to be had."""
     monkeypatch.setitem(sys.modules, "torch_neuronx", None)
-    with pytest.raises(RunnerError, match=r"torch_neuronx.*inferbench-operator\[neuron\]") as caught:
+    with pytest.raises(RunnerError, match=r"torch_neuronx.*runner-neuronx.*AWS's pip repository") as caught:
         _loaded(neuron, neuron_plan())
     assert caught.value.reason is FailureReason.MISSING_DEPENDENCY
 

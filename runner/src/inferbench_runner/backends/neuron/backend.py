@@ -25,7 +25,7 @@ from inferbench_runner.backends.neuron.targets import INF1, OVERRIDE
 from inferbench_runner.backends.neuron.tracing import Inf1Trace, NeuronxTrace, direct_arguments, neuronx
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.contract import Execution, ModelRef, Plan, Shape
-from inferbench_runner.errors import InvalidPlanError, MissingDependencyError
+from inferbench_runner.errors import NEURON_EXTRA, InvalidPlanError, MissingDependencyError
 from inferbench_runner.probe import Host
 
 LIBRARIES = {
@@ -104,8 +104,8 @@ class NeuronBackend:
         neuronx()
         if version("neuronx-cc") == "none":
             # A graph without its compiler's version could be taken for another one's.
-            module, extra = "neuronxcc", "neuron"
-            raise MissingDependencyError(module, extra)
+            module = "neuronxcc"
+            raise MissingDependencyError(module, NEURON_EXTRA)
         arguments = compiler_arguments(precision, self.target, transformer=_is_transformer(host.model))
         inputs = make_inputs(host.model, ONE, self.plan.seed)
         if why := refusal(host.model, host.task, inputs):

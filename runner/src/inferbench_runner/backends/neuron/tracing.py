@@ -17,7 +17,7 @@ from inferbench_runner.backends.neuron.arguments import ACCUMULATION
 from inferbench_runner.backends.neuron.making import ByName, Cores, Graph, Made, positional
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.contract import Shape
-from inferbench_runner.errors import MissingDependencyError, RuntimeIncompatibleError
+from inferbench_runner.errors import NEURON_EXTRA, MissingDependencyError, RuntimeIncompatibleError
 
 PLACE: Final = "neuron"
 
@@ -94,7 +94,7 @@ class Inf1Trace:
 
     def make(self, model: Model, inputs: Inputs, shape: Shape, folder: Path) -> Made:  # noqa: ARG002  # the inputs have it
         """Trace and compile, which needs no device."""
-        library = _library("torch_neuron")
+        library = inf1()
         wrapped = ByName(model, tuple(inputs)).eval()
         with torch.no_grad():
             traced = library.trace(
@@ -109,7 +109,7 @@ class Inf1Trace:
 
     def load(self, artefact: Artefact, cores: Cores) -> Graph:
         """Load a compiled graph onto cores."""
-        with placement(_library("torch_neuron"), "neuron_cores_context")(cores.start, cores.count):
+        with placement(inf1(), "neuron_cores_context")(cores.start, cores.count):
             module = torch.jit.load(artefact.path)  # type: ignore[no-untyped-call]
         return positional(module, artefact.notes, places_of(module))
 
@@ -130,6 +130,11 @@ def neuronx() -> ModuleType:
     return library
 
 
+def inf1() -> ModuleType:
+    """Return torch-neuron, or raise the `RunnerError` that says where it is to be had."""
+    return _library("torch_neuron", "no image has it: build one with torch-neuron, of AWS's pip repository")
+
+
 def placement(library: ModuleType, name: str) -> Any:  # noqa: ANN401  # a function of a library without types
     """Return a function that puts graphs onto cores; older releases have it among what is experimental."""
     found = getattr(library, name, None)
@@ -141,8 +146,8 @@ def places_of(module: Any) -> frozenset[str]:  # noqa: ANN401  # a script module
     return frozenset({PLACE if OPERATOR in str(module.inlined_graph) else "cpu"})
 
 
-def _library(name: str) -> ModuleType:
+def _library(name: str, way_out: str = "") -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(error.name, PLACE) from error
+        raise MissingDependencyError(error.name, NEURON_EXTRA, way_out) from error
