@@ -92,6 +92,57 @@ class Machine:
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
 
+    def monitor(self, *lines: str, first: str = ":", then: str = "exec sleep 600") -> Monitor:
+        """Put a neuron-monitor onto the path that prints lines, and before and after does as a shell is told."""
+        made = Monitor(self.root / "monitor.lines", self.root / "monitor.started")
+        made.lines.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        made.log.write_text("", encoding="utf-8")
+        checked = 'grep -q execution_stats "$2" || exit 1'
+        steps = [f"log='{made.log}'", checked, 'echo $$ >> "$log"', first, f"cat '{made.lines}'", then]
+        self.program("neuron-monitor", "\n".join(["#!/bin/sh", *steps, ""]))
+        return made
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A stand-in for neuron-monitor, and what it has left behind."""
+
+    lines: Path
+    log: Path
+
+    @property
+    def started(self) -> list[int]:
+        """The process numbers of all that were started so far."""
+        return [int(line) for line in self.log.read_text(encoding="utf-8").split()]
+
+    @property
+    def running(self) -> list[int]:
+        """Those of them that are there, if only because this process has not reaped them."""
+        return [number for number in self.started if _is_there(number)]
+
+
+def _is_there(number: int) -> bool:
+    try:
+        state, parent = Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+    except OSError:
+        return False
+    return state != "Z" or int(parent) == os.getpid()
+
+
+def monitored(pid: int | None = None, executed: int = 1, latency: tuple[float, float] | None = None) -> str:
+    """Return a line of neuron-monitor's about a process, this one by default: the recorded document with other figures.
+
+    The latency is the device's own, as p50 and p99 in seconds.
+    """
+    document = json.loads((DOCUMENTS / "neuron-monitor.json").read_text(encoding="utf-8"))
+    runtime = document["neuron_runtime_data"][0]
+    runtime["pid"] = os.getpid() if pid is None else pid
+    stats = runtime["report"]["execution_stats"]
+    stats["execution_summary"]["completed"] = executed
+    known = stats["latency_stats"]["device_latency"]
+    stats["latency_stats"]["device_latency"] = known | {"p50": latency[0], "p99": latency[1]} if latency else None
+    return json.dumps(document)
+
 
 @contextmanager
 def machine(folder: Path) -> Iterator[Machine]:

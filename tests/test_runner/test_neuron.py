@@ -78,6 +78,8 @@ def test_a_plan_is_measured_with_all_that_identifies_its_graphs(tmp_path: Path, 
     assert details.end_to_end is not None
     assert details.device_use is not None
     assert details.device_use.peak_memory_mebibytes == 1
+    assert details.device_use.monitor_p50_microseconds is None
+    assert facts["deviceLatency"].startswith("not measured")
 
 
 @pytest.mark.parametrize(

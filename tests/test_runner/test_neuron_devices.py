@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +18,11 @@ from inferbench_runner.backends.neuron.devices import (
     neighbours,
     parse_listing,
 )
-from inferbench_runner.backends.neuron.monitor import parse_report, witnessed
 from inferbench_runner.backends.neuron.targets import OVERRIDE, choose_target, family
 from inferbench_runner.contract import FailureReason
 from inferbench_runner.errors import RunnerError
 from test_runner.builders import tree
-from test_runner.neuron import DEVICE_FILES, DOCUMENTS, Machine, neuron_plan
+from test_runner.neuron import DEVICE_FILES, DOCUMENTS, neuron_plan
 
 
 def document(name: str) -> str:
@@ -224,47 +220,3 @@ def test_memory_is_that_of_the_cores_in_use(tmp_path: Path) -> None:
     devices = found(tree(tmp_path, DEVICE_FILES))
     assert Counters.of(devices, (0, 1)).memory_bytes() == 3 * 2**20
     assert Counters.of(devices, (1,)).memory_bytes() == 2 * 2**20
-
-
-def test_the_monitors_report_is_read_process_by_process() -> None:
-    """Executions and the latencies on the device; a process that did nothing has no latencies."""
-    report = parse_report(json.dumps(json.loads(document("neuron-monitor.json"))))
-    assert report is not None
-    worked, idle = report.of(4242), report.of(4243)
-    assert worked is not None
-    assert idle is not None
-    assert worked.execution_summary.completed == 123
-    assert worked.latency_stats.device_latency is not None
-    assert worked.latency_stats.device_latency.p50 == 0.01000008
-    assert worked.latency_stats.device_latency.p99 == 0.01000012
-    assert idle.execution_summary.completed == 0
-    assert idle.latency_stats.device_latency is None
-    assert report.of(1) is None
-    assert parse_report("neuron-monitor: warming up") is None
-
-
-MONITOR = """#!{python}
-import json, sys
-report = json.loads(open({document!r}).read())
-json.loads(open(sys.argv[2]).read())["period"]
-for pid in {pids}:
-    report["neuron_runtime_data"][0]["pid"] = pid
-    print(json.dumps(report), flush=True)
-"""
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_the_monitor_is_asked_while_a_call_runs(neuron: Machine, *, seen: bool) -> None:
-    """The first report that has an execution of this process is the evidence; others' executions are none."""
-    pids = [1, 2, os.getpid()] if seen else [1, 2]
-    path = str(DOCUMENTS / "neuron-monitor.json")
-    neuron.program("neuron-monitor", MONITOR.format(python=sys.executable, document=path, pids=pids))
-    output, stats = witnessed(lambda: "output")
-    assert output == "output"
-    assert (stats is not None) is seen
-
-
-def test_without_a_monitor_nobody_witnesses(neuron: Machine) -> None:
-    """The call is made all the same."""
-    assert not any(neuron.programs.iterdir())
-    assert witnessed(lambda: 1) == (1, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,9 @@ from inferbench_runner.backends.neuron.making import Graph
 from inferbench_runner.backends.neuron.witness import Witness
 from inferbench_runner.contract import FailureReason, Phase
 from inferbench_runner.errors import RunnerError
+from inferbench_runner.measure import closed_loop
 from test_runner.builders import tree
-from test_runner.neuron import Machine, carried_out
+from test_runner.neuron import Machine, carried_out, monitored, shapes
 
 pytestmark = pytest.mark.filterwarnings("ignore:No Neuron device")
 
@@ -57,9 +59,46 @@ def test_the_monitor_is_the_proof_where_the_counters_are_hidden(tmp_path: Path, 
     failed = carried_out(tmp_path, neuron).failed[0]
     assert failed.reason is FailureReason.DEVICE_NOT_FOUND
     assert "neuron-monitor" in failed.message
-    report = '{"neuron_runtime_data":[{"pid":%d,"report":{"execution_stats":{"execution_summary":{"completed":1}}}}]}'
-    neuron.program("neuron-monitor", f"#!/bin/sh\necho '{report % os.getpid()}'\n")
+    neuron.monitor(*[monitored()] * 3)
     assert carried_out(tmp_path, neuron).measured == [0]
+
+
+def test_the_monitor_tells_the_devices_time_and_is_gone_before_the_samples(
+    tmp_path: Path, neuron: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each shape, whatever the number of processes, and what it told is in the report."""
+    asked = neuron.monitor(monitored(latency=(0.001, 0.002)))
+    running: list[list[int]] = []
+
+    def looked_at(*given: Any, **named: Any) -> Any:  # noqa: ANN401  # as the real one
+        running.append(asked.running)
+        series = closed_loop(*given, **named)
+        running.append(asked.running)
+        return series
+
+    monkeypatch.setattr("inferbench_runner.worker.closed_loop", looked_at)
+    ended = carried_out(tmp_path, neuron, shapes=shapes(8, 16), measurement={"processes": 2})
+    assert ended.measured == [0, 1], ended.failed
+    assert len(asked.started) == 2
+    assert len(running) > 4
+    assert not any(running)
+    for details in ended.run.to_full().cells:
+        assert details.device is None
+        assert details.device_use is not None
+        assert details.device_use.monitor_p50_microseconds == 1000
+        assert details.device_use.monitor_p99_microseconds == 2000
+    assert ended.run.facts["deviceLatency"].startswith("percentiles by neuron-monitor")
+
+
+def test_a_device_that_fails_while_the_monitor_is_asked(tmp_path: Path, neuron: Machine) -> None:
+    """The failure has its reason, and the monitor is gone."""
+    fault = tmp_path / "fault"
+    fault.write_text('[{"when": "call", "text": "status=101 message=Unrecoverable"}]', encoding="utf-8")
+    asked = neuron.monitor(first=f"cp '{fault}' '{neuron.root}/faults.json'")
+    failed = carried_out(tmp_path, neuron).failed[0]
+    assert (failed.phase, failed.reason) == (Phase.VERIFY, FailureReason.HARDWARE_ERROR)
+    assert asked.started
+    assert not asked.running
 
 
 def test_each_call_in_flight_has_a_copy_on_a_core_of_its_own(tmp_path: Path, neuron: Machine) -> None:

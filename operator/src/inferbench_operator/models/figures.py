@@ -187,3 +187,11 @@ class DeviceUse(ApiModel):
     recompilations: AnyCount = Field(
         default=0, description="Graphs that were compiled anew in the middle of the measuring."
     )
+    monitor_p50_microseconds: Microseconds | None = Field(
+        default=None,
+        description="Median of the device's own time of a call by its monitor, in microseconds, over calls of their "
+        "own before the samples; absent where no monitor tells it.",
+    )
+    monitor_p99_microseconds: Microseconds | None = Field(
+        default=None, description="99th percentile of the same time, in microseconds."
+    )

@@ -208,6 +208,10 @@ class DeviceUse(Contract):
     """Ways in which the device is shared out: MIG, MPS, time slices."""
     recompilations: Count = 0
     """Graphs that were compiled anew in the middle of the measuring."""
+    monitor_p50_microseconds: Microseconds | None = None
+    """The device's own time of a call by its monitor, the median, over calls of their own before the samples."""
+    monitor_p99_microseconds: Microseconds | None = None
+    """The same time's 99th percentile."""
 
 
 class CellDetails(Contract):
