@@ -129,7 +129,9 @@ def _is_there(number: int) -> bool:
     return state != "Z" or int(parent) == os.getpid()
 
 
-def monitored(pid: int | None = None, executed: int = 1, latency: tuple[float, float] | None = None) -> str:
+def monitored(
+    pid: int | None = None, executed: int = 1, without_number: int = 0, latency: tuple[float, float] | None = None
+) -> str:
     """Return a line of neuron-monitor's about a process, this one by default: the recorded document with other figures.
 
     The latency is the device's own, as p50 and p99 in seconds.
@@ -138,7 +140,7 @@ def monitored(pid: int | None = None, executed: int = 1, latency: tuple[float, f
     runtime = document["neuron_runtime_data"][0]
     runtime["pid"] = os.getpid() if pid is None else pid
     stats = runtime["report"]["execution_stats"]
-    stats["execution_summary"]["completed"] = executed
+    stats["execution_summary"] |= {"completed": executed, "completed_with_num_err": without_number}
     known = stats["latency_stats"]["device_latency"]
     stats["latency_stats"]["device_latency"] = known | {"p50": latency[0], "p99": latency[1]} if latency else None
     return json.dumps(document)

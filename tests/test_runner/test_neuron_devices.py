@@ -45,9 +45,17 @@ def test_the_kernels_files_are_enough(tmp_path: Path) -> None:
     assert devices.to_facts() == {
         "neuronDevices": "1",
         "neuronCores": "2",
+        "deviceMemoryBytes": "unknown",
         "instanceType": "inf2.xlarge",
         "driver": "2.22.2.0",
     }
+
+
+def test_neuron_ls_tells_the_memory(tmp_path: Path) -> None:
+    """Of one device; the kernel's files don't have it."""
+    devices = found(tree(tmp_path, DEVICE_FILES), document("neuron-ls.json"))
+    assert devices.cores == (0, 1)
+    assert devices.to_facts()["deviceMemoryBytes"] == "34359738368"
 
 
 def test_neuron_ls_numbers_the_cores(tmp_path: Path) -> None:
@@ -55,7 +63,6 @@ def test_neuron_ls_numbers_the_cores(tmp_path: Path) -> None:
     root = tree(tmp_path, {"proc/devices": "241 neuron\n", "dev/neuron15": ""})
     devices = found(root, document("neuron-ls-trn2.json"))
     assert devices.cores == (60, 61, 62, 63)
-    assert devices.memory_bytes == 103_079_215_104
     assert devices.to_facts()["neuronCores"] == "4, 2 physical cores each"
 
 

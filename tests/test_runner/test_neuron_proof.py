@@ -63,6 +63,16 @@ def test_the_monitor_is_the_proof_where_the_counters_are_hidden(tmp_path: Path, 
     assert carried_out(tmp_path, neuron).measured == [0]
 
 
+def test_arithmetic_that_the_monitor_saw_fail_is_a_mismatch(tmp_path: Path, neuron: Machine) -> None:
+    """Whatever the output looks like, the device itself says that it is none."""
+    neuron.hide_counters()
+    neuron.monitor(monitored(executed=0, without_number=2))
+    failed = carried_out(tmp_path, neuron).failed[0]
+    assert (failed.phase, failed.reason) == (Phase.VERIFY, FailureReason.NUMERIC_MISMATCH)
+    assert "gave no number" in failed.message
+    assert "neuron-monitor counted 2 " in failed.message
+
+
 def test_the_monitor_tells_the_devices_time_and_is_gone_before_the_samples(
     tmp_path: Path, neuron: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from inferbench_runner.backends.base import Call
 from inferbench_runner.backends.neuron.counters import EXECUTIONS, Counters
 from inferbench_runner.backends.neuron.devices import KIND
+from inferbench_runner.backends.neuron.failures import without_number
 from inferbench_runner.backends.neuron.monitor import witnessed
 from inferbench_runner.backends.neuron.tracing import PLACE
 from inferbench_runner.backends.proof import Evidence
@@ -37,17 +38,15 @@ class Witness:
         Raises:
             DeviceUnusedError: The graph is none of the device's, it ran on another copy's cores, nobody counted an
                 execution, or nobody counts any.
+            NumericMismatchError: The device computed something that is no number.
         """
         before = self.counters.counts()
-        if not before:
-            output, stats = witnessed(call)
-            if stats is None:
-                raise DeviceUnusedError(KIND, f"neither its driver's {EXECUTIONS} nor neuron-monitor tells of any work")
-            executions = stats.execution_summary.completed
-        else:
+        if before:
             output = call()
             executions = self._own(before, self.counters.counts())
-        # The driver counts executions and not their time; the rule only asks for more than none.
+        else:
+            output, executions = _monitored(call)
+        # Executions are counted and not their time; the rule only asks for more than none.
         Evidence(places, executions).require(KIND, PLACE)
         return output
 
@@ -59,6 +58,17 @@ class Witness:
         if worked and own <= 0:
             raise DeviceUnusedError(KIND, f"the copy for {_named(self.cores)} ran on {_named(worked)}")
         return own
+
+
+def _monitored(call: Call) -> tuple[Model, int]:
+    output, stats = witnessed(call)
+    if stats is None:
+        raise DeviceUnusedError(KIND, f"neither its driver's {EXECUTIONS} nor neuron-monitor tells of any work")
+    found = stats.execution_summary
+    if found.completed_with_num_err:
+        detail = f"neuron-monitor counted {found.completed_with_num_err} such executions"
+        raise without_number(detail)
+    return output, found.completed
 
 
 def _named(cores: Sequence[int]) -> str:
