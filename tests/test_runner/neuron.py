@@ -26,6 +26,8 @@ DOCUMENTS = Path(__file__).with_name("neuron_documents")
 
 VERSIONS = {"torch-neuronx": "2.8.0.2.10.16998", "neuronx-cc": "2.21.33363.0"}
 
+INF1_VERSIONS = {"torch-neuron": "1.13.1.2.11.13.0", "neuron-cc": "1.24.0.0"}
+
 DOUBLES = ("torch_neuronx", "torch_neuron", "neuronxcc", "neuronx_distributed", "torch_xla", "libneuronxla")
 
 CORE = "sys/devices/virtual/neuron_device/neuron0/neuron_core"
@@ -77,14 +79,23 @@ class Machine:
         """Take the driver away."""
         (self.root / "proc/devices").write_text("Character devices:\n  1 mem\n", encoding="utf-8")
 
+    def be_inf1(self) -> None:
+        """Become one with the first generation's device and libraries."""
+        (self.root / "sys/devices/virtual/dmi/id/product_name").write_text("inf1.xlarge\n", encoding="utf-8")
+        self.install(**{name.replace("-", "_"): version for name, version in INF1_VERSIONS.items()})
+
     def install(self, **versions: str) -> None:
         """Say which versions of the libraries there are, by their names with underscores."""
         for name, version in versions.items():
-            for old in self.site.glob(f"{name}-*"):
-                (old / "METADATA").unlink()
-                old.rmdir()
+            self.remove(name)
             text = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
             tree(self.site, {f"{name}-{version}.dist-info/METADATA": text})
+
+    def remove(self, name: str) -> None:
+        """Take a library's version away."""
+        for old in self.site.glob(f"{name}-*"):
+            (old / "METADATA").unlink()
+            old.rmdir()
 
     def program(self, name: str, text: str) -> None:
         """Put a program onto the path."""

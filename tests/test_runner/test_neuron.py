@@ -21,7 +21,6 @@ from inferbench_runner.backends import open_backend, open_compiler
 from inferbench_runner.backends.base import Source
 from inferbench_runner.backends.neuron.arguments import compiler_arguments, inf1_arguments
 from inferbench_runner.backends.neuron.native import TorchNeuron
-from inferbench_runner.backends.neuron.tracing import Inf1Trace, NeuronxTrace
 from inferbench_runner.child import Child
 from inferbench_runner.compiling import Filling
 from inferbench_runner.contract import (
@@ -32,12 +31,21 @@ from inferbench_runner.contract import (
     Phase,
     Plan,
     Precision,
-    Shape,
 )
 from inferbench_runner.errors import RunnerError
 from inferbench_runner.outlet import Outlet
 from test_runner.builders import Stage, cell, host, make_run
-from test_runner.neuron import QUICK, VERSIONS, Ended, Machine, carried_out, neuron_plan, open_in_child, shapes
+from test_runner.neuron import (
+    INF1_VERSIONS,
+    QUICK,
+    VERSIONS,
+    Ended,
+    Machine,
+    carried_out,
+    neuron_plan,
+    open_in_child,
+    shapes,
+)
 from test_runner.tiny import write_bert
 
 pytestmark = pytest.mark.filterwarnings("ignore:No Neuron device")
@@ -580,30 +588,67 @@ def test_torch_neuron_compiles_for_its_device_and_copies_back(monkeypatch: pytes
     assert graph.places == {"cpu"}
 
 
-def test_the_first_generation_is_traced_by_its_own_library(neuron: Machine) -> None:
-    """Behind the same interface: compiled by name, kept as a file, loaded onto its cores."""
-    import torch_neuronx as library  # noqa: PLC0415  # the double, from the fixture on
+@pytest.mark.parametrize(("precision", "cast"), [("bf16", "fp32-cast-all"), ("fp16", "fp32-cast-all-fp16")])
+def test_the_first_generation_is_traced_by_its_own_library(
+    tmp_path: Path, neuron: Machine, cache: Path, precision: str, cast: str
+) -> None:
+    """Behind the same interface: compiled by name, kept as a file, loaded onto its cores, found again and measured."""
+    neuron.be_inf1()
+    for outcome in (CacheOutcome.MISS, CacheOutcome.HIT):
+        ended = carried_out(tmp_path, neuron, precision=precision)
+        assert ended.measured == [0], ended.failed
+        facts = ended.run.facts
+        assert facts["compilerArguments"] == f"--fast-math {cast} no-fast-relayout"
+        assert facts["compiler"] == f"neuron-cc {INF1_VERSIONS['neuron-cc']}"
+        assert facts["graphMaker"] == f"torch.neuron.trace of torch-neuron {INF1_VERSIONS['torch-neuron']}"
+        assert facts["deviceTarget"] == "inf1"
+        assert [(one.arguments, one.cache) for one in ended.compilations] == [(facts["compilerArguments"], outcome)]
+    header = next(cache.iterdir()) / GRAPH
+    assert f'"arguments": ["--fast-math", "{cast}", "no-fast-relayout"]'.encode() in header.read_bytes()
+    first, second = neuron.executions()
+    assert first > 20
+    assert second == 0
 
-    asked: list[dict[str, Any]] = []
 
-    def trace(model: Any, example_inputs: Any, **options: Any) -> Any:  # noqa: ANN401  # as the real one
-        asked.append(options)
-        return library.trace(model, example_inputs, compiler_args=["--target", "inf2"])
+def test_the_first_generations_copies_have_cores_of_their_own(tmp_path: Path, neuron: Machine) -> None:
+    """As those of the others, by what its library calls experimental."""
+    neuron.be_inf1()
+    ended = carried_out(tmp_path, neuron, precision="bf16", measurement={"load": {"concurrency": 2}})
+    assert ended.measured == [0], ended.failed
+    assert all(count > 10 for count in neuron.executions())
 
-    sys.modules["torch_neuron"] = type(sys)("torch_neuron")
-    sys.modules["torch_neuron"].trace = trace  # type: ignore[attr-defined]
-    sys.modules["torch_neuron"].neuron_cores_context = library.neuron_cores_context  # type: ignore[attr-defined]
-    wanted = neuron_plan(precision="bf16")
-    loaded = _loaded(neuron, wanted)
-    maker = Inf1Trace(inf1_arguments(Precision.BF16))
-    assert isinstance(loaded.maker, NeuronxTrace)
-    object.__setattr__(loaded, "maker", maker)
-    shape: Shape = wanted.shapes[0]
-    loaded.refer(shape)
-    compilation = loaded.compile(shape)
-    assert compilation.arguments == "--fast-math fp32-cast-all no-fast-relayout"
-    assert asked[0]["compiler_args"] == ["--fast-math", "fp32-cast-all", "no-fast-relayout"]
-    loaded.verify(shape)
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "words"),
+    [
+        ({}, FailureReason.PRECISION_UNSUPPORTED, "Neuron inf1 has no fp32; use bf16 or fp16"),
+        ({"precision": "tf32"}, FailureReason.PRECISION_UNSUPPORTED, "Neuron inf1 has no tf32"),
+        ({"device": {"execution": "TorchNeuron"}}, FailureReason.EXECUTION_UNSUPPORTED, "use Trace"),
+    ],
+)
+def test_what_the_first_generation_can_not_do_is_refused(
+    neuron: Machine, fields: dict[str, Any], reason: FailureReason, words: str
+) -> None:
+    """It multiplies in 16 bits only, and PyTorch's own compiler has nothing for it."""
+    neuron.be_inf1()
+    with pytest.raises(RunnerError, match=words) as caught:
+        neuron.open(neuron_plan(**fields), host())
+    assert caught.value.reason is reason
+
+
+@pytest.mark.parametrize("missing", ["torch_neuron", "neuroncc"])
+def test_the_first_generations_libraries_are_in_no_image(
+    neuron: Machine, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """The way out is another one than for those of the later generations."""
+    neuron.be_inf1()
+    if missing == "torch_neuron":
+        monkeypatch.setitem(sys.modules, missing, None)
+    else:
+        neuron.remove("neuron_cc")
+    with pytest.raises(RunnerError, match=rf"{missing} is missing; no image has it.*AWS's pip") as caught:
+        _loaded(neuron, neuron_plan(precision="bf16"))
+    assert caught.value.reason is FailureReason.MISSING_DEPENDENCY
 
 
 def test_keys_hold_for_pretrained_files_too(neuron: Machine, cache: Path, tmp_path: Path) -> None:

@@ -22,7 +22,14 @@ from inferbench_runner.backends.neuron.making import Maker
 from inferbench_runner.backends.neuron.model import NeuronModel
 from inferbench_runner.backends.neuron.native import TorchNeuron
 from inferbench_runner.backends.neuron.targets import INF1, OVERRIDE
-from inferbench_runner.backends.neuron.tracing import Inf1Trace, NeuronxTrace, direct_arguments, neuronx
+from inferbench_runner.backends.neuron.tracing import (
+    INF1_WAY_OUT,
+    Inf1Trace,
+    NeuronxTrace,
+    direct_arguments,
+    inf1,
+    neuronx,
+)
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.contract import Execution, ModelRef, Plan, Shape
 from inferbench_runner.errors import NEURON_EXTRA, InvalidPlanError, MissingDependencyError
@@ -100,17 +107,22 @@ class NeuronBackend:
         if self.plan.device.execution is Execution.TORCH_NEURON:
             return TorchNeuron(precision), ""
         if self.target == INF1:
+            inf1()
+            require_compiler("neuron-cc", INF1_WAY_OUT)
             return Inf1Trace(inf1_arguments(precision)), ""
         neuronx()
-        if version("neuronx-cc") == "none":
-            # A graph without its compiler's version could be taken for another one's.
-            module = "neuronxcc"
-            raise MissingDependencyError(module, NEURON_EXTRA)
+        require_compiler("neuronx-cc")
         arguments = compiler_arguments(precision, self.target, transformer=_is_transformer(host.model))
         inputs = make_inputs(host.model, ONE, self.plan.seed)
         if why := refusal(host.model, host.task, inputs):
             return NeuronxTrace(direct_arguments(arguments), has_device=self.devices is not None), why
         return OptimumExport(host.task, precision, self.target, arguments), ""
+
+
+def require_compiler(name: str, way_out: str = "") -> None:
+    """Raise `MissingDependencyError` where it has no version: its graphs could be taken for those of another one."""
+    if version(name) == "none":
+        raise MissingDependencyError(name.replace("-", ""), NEURON_EXTRA, way_out)
 
 
 def identity(model: Model, source: Source, plan: Plan) -> str:

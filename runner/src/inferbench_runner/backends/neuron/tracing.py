@@ -27,6 +27,8 @@ OPERATOR: Final = "neuron::forward"
 WORK: Final = "compiler"
 """Folder for what the compiler writes."""
 
+INF1_WAY_OUT: Final = "no image has it: build one with torch-neuron and neuron-cc, both of AWS's pip repository"
+
 
 @dataclass(frozen=True)
 class NeuronxTrace:
@@ -132,7 +134,7 @@ def neuronx() -> ModuleType:
 
 def inf1() -> ModuleType:
     """Return torch-neuron, or raise the `RunnerError` that says where it is to be had."""
-    return _library("torch_neuron", "no image has it: build one with torch-neuron, of AWS's pip repository")
+    return _library("torch_neuron", INF1_WAY_OUT)
 
 
 def placement(library: ModuleType, name: str) -> Any:  # noqa: ANN401  # a function of a library without types
