@@ -535,7 +535,17 @@ def test_the_first_generation_has_16_bits_only() -> None:
         (
             {"device": {"execution": "TorchNeuron"}, "measurement": {"load": {"concurrency": 2}}},
             FailureReason.INVALID_PLAN,
-            ["measurement.load.concurrency"],
+            ["measurement.load.concurrency: TorchNeuron has one copy", "Trace"],
+        ),
+        (
+            {"device": {"execution": "TorchNeuron", "cores": 2}},
+            FailureReason.INVALID_PLAN,
+            ["device.cores: TorchNeuron has one copy", "on one core", "Trace"],
+        ),
+        (
+            {"device": {"cores": 2}},
+            FailureReason.INVALID_PLAN,
+            ["device.cores: a traced graph runs on one core", "measurement.load.concurrency"],
         ),
     ],
 )

@@ -32,7 +32,7 @@ from inferbench_runner.backends.neuron.tracing import (
 )
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.contract import Execution, ModelRef, Plan, Shape
-from inferbench_runner.errors import NEURON_EXTRA, InvalidPlanError, MissingDependencyError
+from inferbench_runner.errors import NEURON_EXTRA, MissingDependencyError
 from inferbench_runner.probe import Host
 
 LIBRARIES = {
@@ -64,9 +64,6 @@ class NeuronBackend:
     ) -> NeuronBackend:
         """Fix what is global in PyTorch, and look at the libraries."""
         execution = plan.device.execution or DEFAULT_EXECUTION
-        if execution is Execution.TORCH_NEURON and plan.measurement.load.concurrency > 1:
-            field, problem = "measurement.load.concurrency", f"{execution} has one copy of the model, on one core"
-            raise InvalidPlanError(field, problem, f"use 1, or execution {DEFAULT_EXECUTION} with a copy on each core")
         if devices is None or not measures:
             # Without a device, the libraries would have to guess, and optimum-neuron guesses trn1.
             os.environ[OVERRIDE] = target
