@@ -22,14 +22,7 @@ from inferbench_runner.backends.neuron.making import Maker
 from inferbench_runner.backends.neuron.model import NeuronModel
 from inferbench_runner.backends.neuron.native import TorchNeuron
 from inferbench_runner.backends.neuron.targets import INF1, OVERRIDE
-from inferbench_runner.backends.neuron.tracing import (
-    INF1_WAY_OUT,
-    Inf1Trace,
-    NeuronxTrace,
-    direct_arguments,
-    inf1,
-    neuronx,
-)
+from inferbench_runner.backends.neuron.tracing import INF1_WAY_OUT, direct_arguments, inf1_trace, neuronx, neuronx_trace
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.contract import Execution, ModelRef, Plan, Shape
 from inferbench_runner.errors import NEURON_EXTRA, MissingDependencyError
@@ -104,15 +97,15 @@ class NeuronBackend:
         if self.plan.device.execution is Execution.TORCH_NEURON:
             return TorchNeuron(precision), ""
         if self.target == INF1:
-            inf1()
-            require_compiler("neuron-cc", INF1_WAY_OUT)
-            return Inf1Trace(inf1_arguments(precision)), ""
+            maker = inf1_trace(inf1_arguments(precision))
+            require_compiler(maker.compiler, INF1_WAY_OUT)
+            return maker, ""
         neuronx()
         require_compiler("neuronx-cc")
         arguments = compiler_arguments(precision, self.target, transformer=_is_transformer(host.model))
         inputs = make_inputs(host.model, ONE, self.plan.seed)
         if why := refusal(host.model, host.task, inputs):
-            return NeuronxTrace(direct_arguments(arguments), has_device=self.devices is not None), why
+            return neuronx_trace(direct_arguments(arguments), has_device=self.devices is not None), why
         return OptimumExport(host.task, precision, self.target, arguments), ""
 
 
