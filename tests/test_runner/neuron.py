@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferbench_runner.backends.base import Backend
+from inferbench_runner.backends.base import Backend, Source
 from inferbench_runner.backends.neuron import open_neuron, open_neuron_compiler
 from inferbench_runner.contract import CellFailed, Compilation, Plan
 from inferbench_runner.probe import Host
 from inferbench_runner.run import Run
-from test_runner.builders import Stage, make_run, plan, tree
+from test_runner.builders import Stage, host, make_run, plan, tree
 
 ROOT = "NEURON_DOUBLE_ROOT"
 
@@ -57,6 +57,10 @@ class Machine:
     def open(self, wanted: Plan, machine: Host) -> Backend:
         """Stand in for `open_backend`."""
         return open_neuron(wanted, machine, self.root)
+
+    def load(self, wanted: Plan) -> Any:  # noqa: ANN401  # the back end's model, whose class is heavy
+        """Open the back end, and load the plan's model."""
+        return self.open(wanted, host()).load(wanted.model, Source())
 
     def open_compiler(self, wanted: Plan, machine: Host) -> Backend:
         """Stand in for `open_compiler`."""

@@ -185,7 +185,7 @@ def check_unknown(neuron: Machine) -> None:
         ({"id": "google/vit-base-patch16-224", "config": VIT, "task": "feature-extraction"}, "no class", None),
     ):
         wanted = neuron_plan(model=fields, shapes=((length, 1),))
-        model = neuron.open(wanted, host()).load(wanted.model, Source())
+        model = neuron.load(wanted)
         assert isinstance(model.maker, Trace)
         assert words in model.facts["graphMaker"], model.facts["graphMaker"]
         model.refer(wanted.shapes[0])
