@@ -139,8 +139,8 @@ class Compilation(ApiModel):
     milliseconds: Milliseconds = Field(description="Time to compile it, or to load it from the cache, in milliseconds.")
     peak_memory_mebibytes: Mebibytes | None = Field(
         default=None,
-        description="Largest resident memory of the measuring process or of a compiler that it started, up to then, in "
-        "mebibytes.",
+        description="Largest resident memory that the measuring process, or one program that it started, has had from "
+        "its start until the graph was there, in mebibytes: not of this compilation alone.",
     )
     compiler: ShortText = Field(description="Compiler and version.")
     arguments: Annotated[str, StringConstraints(max_length=1024)] = Field(

@@ -178,7 +178,8 @@ class Compilation(Contract):
     milliseconds: Milliseconds
     """Time to compile it, or to load it from the cache."""
     peak_memory_mebibytes: Mebibytes | None = None
-    """Largest resident memory of the measuring process or of a compiler that it started, up to then."""
+    """Largest resident memory that the measuring process, or one program that it started, has had from its start until
+    the graph was there: not of this compilation alone."""
     compiler: ShortText
     """Compiler and version."""
     arguments: Annotated[str, StringConstraints(max_length=1024)] = ""
