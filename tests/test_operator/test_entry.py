@@ -35,6 +35,17 @@ def test_without_a_cluster_it_says_what_it_needs(tmp_path: Path, content: str | 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("limit", ["0", "-1", "many"])
+def test_a_limit_that_is_none_is_refused(limit: str) -> None:
+    """By its name, before anything is done."""
+    variables = os.environ | {"INFERBENCH_MAX_PARALLEL_JOBS": limit}
+    command = [sys.executable, "-m", "inferbench_operator"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"INFERBENCH_MAX_PARALLEL_JOBS: '{limit}' is no number of Jobs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("package", ["core", "models"])
 def test_core_and_models_import_nothing_heavy(package: str) -> None:
     """No client, no framework, no metrics, no model library: asked of a new interpreter."""

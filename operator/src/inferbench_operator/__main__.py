@@ -20,6 +20,8 @@ from inferbench_operator.kube.exporter import metrics_server
 from inferbench_operator.kube.reconciler import Reconciler
 from inferbench_runner.contract import AcceleratorKind
 
+LIMIT_VARIABLE = "INFERBENCH_MAX_PARALLEL_JOBS"
+
 
 def main() -> None:
     """Run the operator."""
@@ -36,6 +38,7 @@ def main() -> None:
 async def _run(arguments: argparse.Namespace) -> None:
     asyncio.get_running_loop().set_exception_handler(_report)
     namespaces: tuple[str, ...] = tuple(arguments.namespace)
+    own = _settings()
     registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
     watches.configure(settings)
 
@@ -45,7 +48,7 @@ async def _run(arguments: argparse.Namespace) -> None:
 
     async with (
         await Client.connect() as client,
-        Reconciler(client, _settings(), namespaces or (None,)) as reconciler,
+        Reconciler(client, own, namespaces or (None,)) as reconciler,
         metrics_server(reconciler.cache, arguments.metrics_address, arguments.metrics_port),
     ):
         watches.register(registry, reconciler)
@@ -86,7 +89,17 @@ def _settings() -> Settings:
         kind: os.environ.get(f"INFERBENCH_RUNNER_IMAGE_{kind.upper()}", defaults.runner_images[kind])
         for kind in AcceleratorKind
     }
-    return Settings(runner_images=MappingProxyType(images))
+    return Settings(runner_images=MappingProxyType(images), max_parallel_jobs=_limit())
+
+
+def _limit() -> int | None:
+    """Return the limit of parallel Jobs over all benchmarks; anything but a whole number above 0 is refused."""
+    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or not int(text):
+        sys.exit(f"{LIMIT_VARIABLE}: {text!r} is no number of Jobs; use a whole number above 0, or leave it out.")
+    return int(text)
 
 
 if __name__ == "__main__":

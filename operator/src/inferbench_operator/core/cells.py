@@ -43,26 +43,36 @@ def _cancelled(entry: CellStatus) -> CellStatus:
     return entry.model_copy(update={"state": CellState.SKIPPED, "reason": Reason.CANCELLED.value, "message": ""})
 
 
-def new_jobs(situation: Situation, entries: Mapping[str, CellStatus], settings: Settings) -> tuple[Manifest, ...]:
-    """Return Jobs for the cells that have none, group by group, within the limit of parallel Jobs."""
+def new_jobs(
+    situation: Situation, entries: Mapping[str, CellStatus], settings: Settings, slots: int | None
+) -> tuple[tuple[Manifest, ...], int]:
+    """Return Jobs for the cells that have none, group by group, within the limits of parallel Jobs.
+
+    Also return how many more there would be if the operator's own limit, of which `slots` are left, were higher.
+    """
     if situation.run != situation.benchmark.status.run:
         # The run's identity must be stored before its first Job exists, or a crash could start another run beside it.
-        return ()
+        return (), 0
     if situation.spec.suspend or situation.spec.cancel or situation.over:
-        return ()
+        return (), 0
     going = [one for one in situation.judgements if one.stage is not Stage.ENDED or one.overdue]
     active = {judgement.attempt.plan for judgement in going}
     room = _Room(situation, going)
     broken = _broken_nodes(situation)
     wanted: list[Manifest] = []
+    held = 0
     # The cheapest first, so that a mistake which all of them share costs little.
     for plan in sorted(_plans(situation), key=lambda plan: _price(situation, plan)):
         missing = _missing(plan, entries)
-        if missing and plan.hash not in active and room.take(missing[0].accelerator):
+        if not missing or plan.hash in active or not room.take(missing[0].accelerator):
+            continue
+        if slots is not None and len(wanted) >= slots:
+            held += 1
+        else:
             placement = replace(situation.placements[missing[0].accelerator.name], avoid=broken)
             number = _next_attempt(plan, entries)
             wanted.append(jobs.job(situation.benchmark, situation.run.id, plan, missing, number, placement, settings))
-    return tuple(wanted)
+    return tuple(wanted), held
 
 
 class _Room:

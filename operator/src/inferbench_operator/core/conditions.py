@@ -79,7 +79,7 @@ def of_run(
     judgements: Iterable[Judgement],
     now: datetime,
     *,
-    blocked: str = "",
+    obstacle: tuple[Reason, str] | None = None,
 ) -> list[Condition]:
     """Return the conditions of a benchmark whose run goes on or has ended."""
     conditions = Conditions(benchmark, now)
@@ -95,7 +95,7 @@ def of_run(
         message = f"{counts.progress} cells finished; the others wait until suspend is false."
         conditions.set(ConditionType.READY, _FALSE, Reason.SUSPENDED, message)
     elif not finished:
-        reason, message = _progress(counts, cells, blocked)
+        reason, message = _progress(counts, cells, obstacle)
         conditions.set(ConditionType.RECONCILING, _TRUE, reason, message)
         conditions.set(ConditionType.READY, _FALSE, reason, message)
     elif cancelled and counts.skipped:
@@ -139,13 +139,16 @@ def _capacity(conditions: Conditions, judgements: list[Judgement], *, same_run: 
         conditions.keep(ConditionType.CAPACITY_AVAILABLE)
 
 
-def _progress(counts: CellCounts, cells: Sequence[CellStatus], blocked: str) -> tuple[Reason, str]:
+def _progress(
+    counts: CellCounts, cells: Sequence[CellStatus], obstacle: tuple[Reason, str] | None
+) -> tuple[Reason, str]:
     tally = (
         f"{counts.progress} cells finished; {counts.running} running, {counts.waiting} waiting, "
         f"{counts.pending} not started."
     )
-    if blocked:
-        return Reason.JOB_REFUSED, f"{tally} The API server does not let the operator create a Job: {blocked}"
+    if obstacle:
+        reason, message = obstacle
+        return reason, f"{tally} {message}"
     waiting = next((cell for cell in cells if cell.state is CellState.WAITING and cell.message), None)
     if counts.running or waiting is None:
         return Reason.MEASURING if counts.running else Reason.WAITING, tally

@@ -125,5 +125,7 @@ class Observed:
     results: tuple[Result, ...] = ()
     blocked: str = ""
     """Why the API server does not let the operator create a Job for now, such as a quota; empty if it does."""
+    slots: int | None = None
+    """How many more Jobs the operator's own limit leaves to this benchmark; None means any number."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Why the API server refused to create a Job for this generation of the benchmark, by name of the Job."""

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     RUN_SUCCEEDED = "RunSucceeded"
     MEASURING = "Measuring"
     WAITING = "Waiting"
+    WAITING_FOR_TURN = "WaitingForTurn"
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     CELLS_FAILED = "CellsFailed"
     SUSPENDED = "Suspended"

@@ -24,5 +24,7 @@ class Settings:
         )
     )
     """Image of the runner by kind of accelerator, where a benchmark names none."""
+    max_parallel_jobs: int | None = None
+    """Most Jobs of all benchmarks together that have devices or wait for them; None means no limit."""
     status_interval: timedelta = timedelta(seconds=2)
     """Shortest time between two writes of one benchmark's status, except for terminal changes."""
