@@ -11,7 +11,16 @@ from enum import StrEnum
 from typing import Any, Final
 
 from inferbench_operator.kube.kinds import JOB, POD, Kind
-from inferbench_runner.contract import PLAN_VARIABLE, CompactReport, FailureReason, Phase, Plan, Position
+from inferbench_runner.contract import (
+    PLAN_VARIABLE,
+    Caveat,
+    CompactReport,
+    FailureReason,
+    Phase,
+    Plan,
+    Position,
+    Verdict,
+)
 from operator_testing.builders import failed, measured
 from operator_testing.server import Json, Server, stamp
 
@@ -34,6 +43,8 @@ class Ending(StrEnum):
     NEVER_STARTS = "its image can't be pulled"
     EVICTED = "the node evicts it"
     REJECTED = "the kubelet finds the device taken"
+    DRAINED = "its node is drained, and it tells what it has"
+    LOST = "its node does not answer any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +163,23 @@ class Cluster:
         pod = self.server.find(POD, name)
         if pod is None or outcome.ending is Ending.HANGS:
             return
+        if outcome.ending is Ending.LOST:
+            _later(SHAPE_SECONDS, lambda: self._lose(name, uid))
+            return
         container = pod["spec"]["containers"][0]
         plan = Plan.model_validate_json(next(e["value"] for e in container["env"] if e["name"] == PLAN_VARIABLE))
         cells = [shape.cell for shape in plan.shapes]
         if deadly := self.deadly.intersection(cells):
             outcome = Outcome(Ending.OUT_OF_MEMORY, min(map(cells.index, deadly)))
-        partial = outcome.ending in {Ending.SEGFAULT, Ending.OUT_OF_MEMORY}
+        partial = outcome.ending in {Ending.SEGFAULT, Ending.OUT_OF_MEMORY, Ending.DRAINED}
         done = cells[: outcome.shapes] if partial else cells
         at = Position(cell=cells[len(done)], phase=Phase.MEASURE) if len(done) < len(cells) else None
         report = CompactReport(measured=tuple(measured(cell, figure_of(cell)) for cell in done), doing=at)
+        if outcome.ending is Ending.DRAINED:
+            # Rounds over all shapes are taken in turn, so that the others have figures too, of fewer processes.
+            few = {"caveats": (Caveat.FEWER_PROCESSES,), "verdict": Verdict.INCONCLUSIVE}
+            cut = tuple(measured(cell, figure_of(cell)).model_copy(update=few) for cell in cells[len(done) :])
+            report = report.model_copy(update={"measured": report.measured + cut, "doing": None})
         if outcome.ending in {Ending.TYPED, Ending.PERMANENT}:
             retryable = outcome.ending is Ending.TYPED
             why = FailureReason.INTERNAL_ERROR if retryable else FailureReason.SEQUENCE_TOO_LONG
@@ -185,13 +204,29 @@ class Cluster:
             Ending.OUT_OF_MEMORY: (137, "OOMKilled", _compact(report)),
             Ending.GARBAGE: (1, "Error", "Traceback (most recent call last):\nKeyError: 7\n"),
             Ending.SILENT: (0, "Completed", ""),
+            Ending.DRAINED: (143, "Error", _compact(report)),
         }.get(outcome.ending, (0, "Completed", _compact(report)))
         if outcome.ending not in {Ending.GARBAGE, Ending.SILENT}:
             run = pod["metadata"]["labels"]["inferbench.dev/run"]
-            self.measured.update((run, entry.cell) for entry in report.measured)
+            whole = (entry for entry in report.measured if Caveat.FEWER_PROCESSES not in entry.caveats)
+            self.measured.update((run, entry.cell) for entry in whole)
         end = {"exitCode": code, "reason": reason, "message": message, "startedAt": started, "finishedAt": stamp()}
-        told = _container({"terminated": end}) | {"phase": "Failed" if code else "Succeeded"}
-        self._update(name, lambda status: status.update(told), uid)
+        status_now: Json = _container({"terminated": end}) | {"phase": "Failed" if code else "Succeeded"}
+        if outcome.ending is Ending.DRAINED:
+            status_now["conditions"] = [*pod["status"]["conditions"], _disrupted("EvictionByEvictionAPI")]
+        self._update(name, lambda status: status.update(status_now), uid)
+
+    def _lose(self, name: str, uid: str) -> None:
+        """Let the control plane delete a pod whose kubelet never confirms it."""
+        pod = self.server.find(POD, name)
+        if pod is None or pod["metadata"]["uid"] != uid:
+            return
+
+        def change(raw: Json) -> None:
+            raw["metadata"]["deletionTimestamp"] = stamp(30)
+            raw["status"]["conditions"] = [*raw["status"]["conditions"], _disrupted("DeletionByTaintManager")]
+
+        self.server.change(POD, name, change)
 
     def _finish_job(self, pod: Json) -> None:
         owner = pod["metadata"]["ownerReferences"][0]
@@ -229,6 +264,10 @@ def _compact(report: CompactReport) -> str:
 
 def _container(state: Json) -> Json:
     return {"containerStatuses": [{"name": "runner", "state": state}]}
+
+
+def _disrupted(reason: str) -> Json:
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "the node goes"}
 
 
 def _condition(status: str, reason: str = "", message: str = "") -> Json:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -92,9 +93,9 @@ def copied(raw: Any) -> Any:  # noqa: ANN401 - any JSON value
     return json.loads(json.dumps(raw))
 
 
-def stamp() -> str:
-    """Return the time as the API server writes it: in whole seconds."""
-    return now().replace(microsecond=0).isoformat().replace("+00:00", "Z")
+def stamp(later: float = 0) -> str:
+    """Return the time in so many seconds as the API server writes it: in whole seconds."""
+    return (now() + timedelta(seconds=later)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 class Crash(BaseException):
@@ -169,6 +170,20 @@ class ServerClient(Client):
             found = self._server.find(kind, name)
             if found and found["metadata"]["uid"] == uid:
                 self._server.delete(kind, name)
+
+    async def latest_warning(self, namespace: str, kind: str, name: str) -> Json | None:
+        """Return nothing: here nobody writes Events but the operator."""
+        del namespace, kind, name
+        self._alive()
+        nothing: Json | None = None
+        return nothing
+
+    async def queue_word(self, namespace: str, job_uid: str) -> Json | None:
+        """Return nothing: here is no queue."""
+        del namespace, job_uid
+        self._alive()
+        nothing: Json | None = None
+        return nothing
 
     async def list(self, kind: Kind, namespace: str | None) -> tuple[list[Json], int]:
         """Return all objects of a kind, as a listing has them: without their kind."""

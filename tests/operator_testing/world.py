@@ -33,6 +33,8 @@ NAME: Final = "study"
 KEY: Final = Key("team", NAME)
 LOST: Final = -1.0
 """Delay of a watch event that never arrives."""
+_MOST: Final = 20_000
+"""Decisions of a world that looks at something without end; others come to a few hundred."""
 _LONG: Final = 6 * 3600.0
 _WATCHED: Final = (BENCHMARK, RESULT, JOB, POD)
 
@@ -182,6 +184,7 @@ class World:
     def checked_decide(self, observed: Observed, now: datetime, settings: Settings) -> Decision:
         """Decide, and check what must hold of every decision."""
         self.decisions += 1
+        assert self.decisions < _MOST, "it is looked at over and over"
         thorough = self.decisions % 8 == 0
         before = repr(observed) if thorough else ""
         decision = decide(observed, now, settings)
@@ -198,7 +201,8 @@ class World:
             open_ = [entry for entry in status.results if not entry.state.terminal]
             failed = [entry for entry in status.results if entry.state is CellState.FAILED]
             refused = observed.benchmark.spec is None or not status.results or "Accepted" in _false(raw)
-            wanted = "InProgress" if open_ else "Failed" if failed or refused else "Current"
+            given_up = any(entry.state is CellState.SKIPPED for entry in status.results)
+            wanted = "InProgress" if open_ else "Failed" if failed or refused or given_up else "Current"
             assert kstatus(raw) == wanted
             if any(entry.state in {CellState.WAITING, CellState.RUNNING} for entry in open_):
                 assert decision.look_again_at, "whatever is waited for has a deadline"

@@ -232,8 +232,13 @@ def test_extras_exist(dockerfile: Dockerfile, project: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("stage", "base", "extra", "pinned"),
     [
-        ("neuronx-venv", "PYTHON_IMAGE", "neuron", {"optimum-neuron", "torch-neuronx"}),
-        ("neuron-inf1-venv", "INF1_PYTHON_IMAGE", "neuron-inf1", {"numpy", "torch-neuron", "transformers"}),
+        ("neuronx-venv", "PYTHON_IMAGE", "neuron", {"neuronx-cc", "optimum-neuron", "torch-neuronx"}),
+        (
+            "neuron-inf1-venv",
+            "INF1_PYTHON_IMAGE",
+            "neuron-inf1",
+            {"neuron-cc", "numpy", "torch-neuron", "transformers"},
+        ),
     ],
 )
 def test_neuron_pins_fit(project: dict[str, Any], stage: str, base: str, extra: str, pinned: set[str]) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from inferbench_operator.core import names
 from inferbench_operator.core.attempts import Judgement, Stage, judge
-from inferbench_operator.core.facts import Attempt, Pod
+from inferbench_operator.core.facts import Attempt, ClusterWarning, Pod
 from inferbench_operator.core.names import Reason
 from inferbench_operator.models.benchmark import ExecutionPolicy
 from inferbench_operator.models.status import CellState, CellStatus
-from inferbench_runner.contract import CellMeasured, FailureReason, Phase, Position, Precision
+from inferbench_runner.contract import Caveat, CellMeasured, FailureReason, Phase, Position, Precision
 from operator_testing.builders import NOW, ago, attempt_of, benchmark, ended, failed, measured, pod, report, running
 
 A, B, C = "0123456789", "abcdef0123", "00000000cc"
@@ -52,6 +53,24 @@ WAITING_ROWS = [
         -150,
         id="an image that can't be pulled is said so",
     ),
+    pytest.param(
+        _attempt(warning=ClusterWarning("FailedCreate", "exceeded quota: gpus")),
+        Reason.QUOTA_EXCEEDED,
+        -240,
+        id="a quota leaves no room for a pod",
+    ),
+    pytest.param(
+        _attempt(warning=ClusterWarning("FailedCreate", 'serviceaccount "x" not found')),
+        Reason.POD_REFUSED,
+        -240,
+        id="the API server takes no such pod",
+    ),
+    pytest.param(
+        _attempt(pod(scheduled_at=ago(50)), warning=ClusterWarning("FailedMount", "no such volume")),
+        "FailedMount",
+        -150,
+        id="a volume does not come",
+    ),
     pytest.param(_attempt(running(), deleting=False), "", -130, id="a runner at work gets its deadline and a grace"),
     pytest.param(
         _attempt(running(), finished_at=ago(3), failed_reason="BackoffLimitExceeded"),
@@ -82,6 +101,24 @@ def test_a_queued_job_has_no_deadline() -> None:
     assert (judgement.stage, judgement.reason, judgement.look_again_at) == (Stage.WAITING, Reason.QUEUED, None)
 
 
+@pytest.mark.parametrize(
+    "of_pod", [None, running(), ended(exit_code=143), ended(exit_code=143, disruption="EvictionByEvictionAPI")]
+)
+def test_a_job_that_its_queue_takes_back_has_not_failed(of_pod: Pod | None) -> None:
+    """Whatever has become of its pod; the queue's own words say why, where it has any."""
+    judgement = _judge(_attempt(of_pod, suspended=True, warning=ClusterWarning("Pending", "no quota")))
+    assert (judgement.stage, judgement.reason) == (Stage.WAITING, Reason.QUEUED)
+    assert "no quota" in judgement.message
+
+
+def test_a_pod_of_the_time_before_the_queue_took_the_job_back_counts_for_nothing() -> None:
+    """Its successor is awaited."""
+    old = replace(ended(exit_code=143), created_at=ago(60))
+    judgement = _judge(_attempt(old, started_at=ago(20)))
+    assert (judgement.stage, judgement.reason) == (Stage.WAITING, Reason.POD_MISSING)
+    assert _judge(_attempt(old, started_at=ago(60))).stage is Stage.ENDED
+
+
 DEADLINE_ROWS = [
     pytest.param(_attempt(created_at=ago(300)), Reason.SCHEDULING_DEADLINE, "300 s", id="a Job never got a pod"),
     pytest.param(
@@ -91,10 +128,22 @@ DEADLINE_ROWS = [
         id="no node took the pod, in the scheduler's words",
     ),
     pytest.param(
-        _attempt(pod(scheduled_at=ago(200), waiting_reason="ErrImagePull", waiting_message="denied")),
+        _attempt(pod(scheduled_at=ago(200), waiting_reason="ContainerCreating", waiting_message="mounting")),
         Reason.START_DEADLINE,
-        "denied",
+        "mounting",
         id="the container did not start, in the kubelet's words",
+    ),
+    pytest.param(
+        _attempt(pod(scheduled_at=ago(200), waiting_reason="ImagePullBackOff", waiting_message="i/o timeout")),
+        "ImagePullBackOff",
+        "i/o timeout",
+        id="the image could not be pulled, which may be the registry's fault",
+    ),
+    pytest.param(
+        _attempt(pod(scheduled_at=ago(200), waiting_reason="CreateContainerError", waiting_message="no such device")),
+        "CreateContainerError",
+        "no such device",
+        id="the container could not be made, which may be the node's fault",
     ),
     pytest.param(
         _attempt(running(started_at=ago(160))), Reason.MEASURE_DEADLINE, "100 s", id="the runner hangs after its grace"
@@ -112,6 +161,97 @@ def test_a_deadline_ends_the_attempt_and_removes_its_job(attempt: Attempt, reaso
     assert judgement.failed[A].reason == reason
     assert judgement.failed[A].retryable
     assert words in judgement.failed[A].message
+
+
+FINAL_ROWS = [
+    pytest.param(200, "ErrImagePull", "pull access denied", id="an image that is not to be had"),
+    pytest.param(200, "ImagePullBackOff", "manifest unknown: not found", id="an image that is not there"),
+    pytest.param(200, "CreateContainerConfigError", 'secret "hub" not found', id="a secret that did not come"),
+    pytest.param(1, "InvalidImageName", "couldn't parse image", id="a name that is none, at once"),
+    pytest.param(1, "ErrImageNeverPull", "not present", id="an image that may not be pulled, at once"),
+]
+
+
+@pytest.mark.parametrize(("age", "reason", "words"), FINAL_ROWS)
+def test_what_would_happen_again_is_not_tried_again(age: int, reason: str, words: str) -> None:
+    """The reason is the kubelet's own, and so are the words."""
+    judgement = _judge(_attempt(pod(scheduled_at=ago(age), waiting_reason=reason, waiting_message=words)))
+    assert judgement.overdue
+    assert {(failure.reason, failure.retryable) for failure in judgement.failed.values()} == {(reason, False)}
+    assert words in judgement.failed[A].message
+
+
+DISRUPTED = {"disruption_message": "the node goes"}
+DISRUPTION_ROWS = [
+    pytest.param(_attempt(ended(exit_code=143, disruption=word, **DISRUPTED)), reason, "the node goes", id=word)
+    for word, reason in (
+        ("PreemptionByScheduler", "Preempted"),
+        ("DeletionByTaintManager", "NodeLost"),
+        ("DeletionByPodGC", "NodeLost"),
+        ("EvictionByEvictionAPI", "Drained"),
+        ("TerminationByKubelet", "NodeShutdown"),
+        ("SomethingNew", "PodLost"),
+    )
+]
+DISRUPTION_ROWS += [
+    pytest.param(
+        _attempt(pod(phase="Failed", disruption="DeletionByPodGC", **DISRUPTED)),
+        "NodeLost",
+        "the node goes",
+        id="a failed pod whose container nobody has seen to end",
+    ),
+    pytest.param(
+        _attempt(running(disruption="DeletionByTaintManager", gone_at=ago(30), **DISRUPTED)),
+        "NodeLost",
+        "the node goes",
+        id="a pod whose end nobody confirms",
+    ),
+    pytest.param(_attempt(running(gone_at=ago(30))), "PodLost", "deleted", id="a deleted pod on a silent node"),
+    pytest.param(
+        _attempt(finished_at=ago(11), failed_reason="BackoffLimitExceeded"), "PodLost", "deleted", id="no pod any more"
+    ),
+    pytest.param(
+        _attempt(
+            running(disruption="PreemptionByScheduler", **DISRUPTED),
+            finished_at=ago(11),
+            failed_reason="BackoffLimitExceeded",
+        ),
+        "Preempted",
+        "the node goes",
+        id="a failed Job whose pod was last seen running",
+    ),
+]
+
+
+@pytest.mark.parametrize(("attempt", "reason", "words"), DISRUPTION_ROWS)
+def test_a_disruption_is_told_from_a_failure(attempt: Attempt, reason: str, words: str) -> None:
+    """By its reason, which has a budget of its own."""
+    judgement = _judge(attempt)
+    assert judgement.stage is Stage.ENDED
+    assert {failure.reason for failure in judgement.failed.values()} == {reason} <= names.DISRUPTIONS
+    assert set(judgement.failed) == {A, B}
+    assert words in judgement.failed[A].message
+
+
+def test_an_eviction_for_the_pods_own_use_is_a_failure() -> None:
+    """The kubelet calls that a disruption too, but it would happen again."""
+    judgement = _judge(_attempt(pod(phase="Failed", reason="Evicted", disruption="TerminationByKubelet")))
+    assert judgement.failed[A].reason == Reason.EVICTED
+
+
+def test_a_pod_that_is_deleted_gets_its_grace() -> None:
+    """Its end is waited for, and half a minute longer."""
+    judgement = _judge(_attempt(running(gone_at=ago(29))))
+    assert (judgement.stage, judgement.look_again_at) == (Stage.RUNNING, ago(-1))
+
+
+def test_only_what_a_disrupted_runner_had_finished_counts() -> None:
+    """Figures of fewer processes than were asked for are measured again; at the end of a deadline they would stand."""
+    few = measured(A).model_copy(update={"caveats": (Caveat.FEWER_PROCESSES,)})
+    said = report(few, measured(B))
+    judgement = _judge(_attempt(ended(said, exit_code=143, disruption="EvictionByEvictionAPI")))
+    assert (set(judgement.measured), set(judgement.failed)) == ({B}, {A})
+    assert set(_judge(_attempt(ended(said, exit_code=124))).measured) == {A, B}
 
 
 ENDED_ROWS = [

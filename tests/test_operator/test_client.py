@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from aiohttp import web
@@ -66,6 +67,39 @@ async def client(api: Api) -> AsyncIterator[Client]:
 
 def _status(code: int, reason: str, message: str = "words") -> Json:
     return {"kind": "Status", "code": code, "reason": reason, "message": message}
+
+
+async def test_a_queue_is_asked_in_the_versions_of_its_api(client: Client, api: Api) -> None:
+    """The newest first; a Workload that has its quota, or none at all, says nothing."""
+    waits = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota for neuron"}
+    items = [{"status": {"conditions": [{"type": "Admitted", "status": "False"}, waits]}}]
+    api.will(404, _status(404, "NotFound"))
+    api.will(200, {"items": items})
+    assert await client.queue_word("team", "uid-1") == waits
+    assert [path.partition("?")[0].split("/")[3] for _, path, _ in api.requests] == ["v1beta2", "v1beta1"]
+    assert all("labelSelector=kueue.x-k8s.io/job-uid=uid-1" in unquote(path) for _, path, _ in api.requests)
+    api.will(200, {"items": [{"status": {"conditions": [waits | {"status": "True"}]}}]})
+    api.will(200, {"items": []})
+    api.will(404, _status(404, "NotFound"))
+    api.will(404, _status(404, "NotFound"))
+    assert [await client.queue_word("team", "uid-1") for _ in range(3)] == [None] * 3
+
+
+async def test_the_latest_warning_is_the_one_seen_last(client: Client, api: Api) -> None:
+    """Whichever of its times an Event has; the server is asked for those of one object only."""
+    early = {"metadata": {"creationTimestamp": "2026-01-05T12:00:09Z"}, "lastTimestamp": "2026-01-05T12:00:01Z"}
+    late = {
+        "metadata": {"creationTimestamp": "2026-01-05T12:00:00Z"},
+        "series": {"lastObservedTime": "2026-01-05T12:00:03.1Z"},
+    }
+    middle = {"metadata": {"creationTimestamp": "2026-01-05T12:00:02Z"}}
+    api.will(200, {"items": [early, late, middle], "metadata": {}})
+    api.will(200, {"items": [], "metadata": {}})
+    assert await client.latest_warning("team", "Job", "study-1") == late
+    assert await client.latest_warning("team", "Job", "study-1") is None
+    (_, path, _), _ = api.requests
+    assert path.startswith("/api/v1/namespaces/team/events?")
+    assert "fieldSelector=involvedObject.kind=Job,involvedObject.name=study-1,type=Warning" in unquote(path)
 
 
 @pytest.mark.parametrize(

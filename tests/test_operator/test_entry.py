@@ -47,6 +47,17 @@ def test_the_runners_images_can_be_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.inf1_image == "mine:NEURON_INF1"
 
 
+@pytest.mark.parametrize("limit", ["0", "-1", "many"])
+def test_a_limit_that_is_none_is_refused(limit: str) -> None:
+    """By its name, before anything is done."""
+    variables = os.environ | {"INFERBENCH_MAX_PARALLEL_JOBS": limit}
+    command = [sys.executable, "-m", "inferbench_operator"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"INFERBENCH_MAX_PARALLEL_JOBS: '{limit}' is no number of Jobs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("package", ["core", "models"])
 def test_core_and_models_import_nothing_heavy(package: str) -> None:
     """No client, no framework, no metrics, no model library: asked of a new interpreter."""

@@ -31,6 +31,8 @@ from operator_testing.builders import NAME, NAMESPACE, SETTINGS, UID, benchmark,
 
 LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
 INF1 = {"name": "inf1", "instanceTypes": ["inf1.xlarge", "inf1.2xlarge"]}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+A, B = ({"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in "ab")
 INF2 = {"name": "inf2", "instanceTypes": ["inf2.48xlarge"]}
 
 
@@ -99,7 +101,10 @@ def test_job_and_pod_say_what_they_are_for() -> None:
             "inferbench.dev/plan": "",
             "inferbench.dev/attempt": "3",
         }
-        assert metadata["annotations"] == {"inferbench.dev/cells": ",".join(cells)}
+        assert metadata["annotations"] == {
+            "inferbench.dev/cells": ",".join(cells),
+            "karpenter.sh/do-not-disrupt": "true",
+        }
 
 
 def test_the_pod_meets_the_restricted_standard_and_has_no_rights() -> None:
@@ -230,10 +235,10 @@ FRAGMENT: dict[str, Any] = {"name": "x", "emptyDir": {}}
             [{"secretRef": {"name": "hub"}}],
             id="envFrom",
         ),
-        pytest.param({"volumes": [FRAGMENT]}, ["volumes", 1], FRAGMENT, id="volumes"),
+        pytest.param({"volumes": [FRAGMENT]}, ["volumes", 2], FRAGMENT, id="volumes"),
         pytest.param(
             {"volumeMounts": [{"name": "x", "mountPath": "/x"}]},
-            ["containers", 0, "volumeMounts", 1],
+            ["containers", 0, "volumeMounts", 2],
             {"name": "x", "mountPath": "/x"},
             id="volumeMounts",
         ),
@@ -244,6 +249,7 @@ FRAGMENT: dict[str, Any] = {"name": "x", "emptyDir": {}}
         pytest.param({"affinity": {"podAffinity": {}}}, ["affinity"], {"podAffinity": {}}, id="affinity"),
         pytest.param({"priorityClassName": "high"}, ["priorityClassName"], "high", id="priorityClassName"),
         pytest.param({"schedulerName": "my"}, ["schedulerName"], "my", id="schedulerName"),
+        pytest.param({"resourceClaims": [{"name": "c"}]}, ["resourceClaims"], [{"name": "c"}], id="resourceClaims"),
         pytest.param({"runtimeClassName": "nvidia"}, ["runtimeClassName"], "nvidia", id="runtimeClassName"),
         pytest.param(
             {"securityContext": {"runAsUser": 7}},
@@ -297,6 +303,49 @@ def test_a_device_is_requested_and_its_taint_tolerated(accelerator: dict[str, An
         "requests": {resource: count},
     }
     assert pod["tolerations"] == [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
+
+
+def test_a_pod_that_names_no_size_takes_the_room_of_its_devices() -> None:
+    """Requests and limits are equal and its processors are whole, for the quality of service "Guaranteed"."""
+    size = {"cpu": "3", "memory": "12746Mi", "nvidia.com/gpu": "1"}
+    a10g = {"name": "a10g", "instanceTypes": ["g5.xlarge"]}
+    assert _container(accelerators=[a10g])["resources"] == {"limits": size, "requests": size}
+
+
+@pytest.mark.parametrize("path", ["/dev/shm", "/tmp/"])  # noqa: S108 - in the pod
+def test_the_users_own_scratch_volume_takes_the_place_of_ours(path: str) -> None:
+    """Shared memory and /tmp are volumes of the pod's own, unless the user mounts others there."""
+    usual = _container()["volumeMounts"]
+    assert usual == [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - in the pod
+    mine = {"name": "mine", "mountPath": path}
+    pod = _pod(runner={"volumes": [{"name": "mine", "emptyDir": {}}], "volumeMounts": [mine]})
+    (other,) = [mount for mount in usual if mount["mountPath"] != path.rstrip("/")]
+    assert pod["containers"][0]["volumeMounts"] == [other, mine]
+    assert {volume["name"] for volume in pod["volumes"]} == {other["name"], "mine"}
+
+
+def test_shared_memory_is_bounded() -> None:
+    """What is written there is memory of the pod."""
+    (volume,) = [volume for volume in _pod()["volumes"] if volume["name"] == "shm"]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("own", "terms"),
+    [
+        pytest.param({}, [{}], id="nothing"),
+        pytest.param({"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [A, B]}}}, [A, B], id="the user's own"),
+    ],
+)
+def test_a_bad_node_is_avoided(own: dict[str, Any], terms: list[Any]) -> None:
+    """In each of the alternatives, by the node's name, which no label can hide."""
+    wanted = spec(runner={"affinity": own}, execution={"exclusiveNode": False})
+    plan = group(expand(wanted))[0]
+    placement = replace(place(plan.cells[0].accelerator, exclusive=False), avoid=("n1", "n2"))
+    made = job(benchmark(wanted), "0123abcd", plan, plan.cells, 2, placement, SETTINGS)
+    found = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("n1", "n2")]
+    assert found == [term | {"matchFields": fields} for term in terms]
 
 
 def test_a_cpu_runner_requests_no_device() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,25 +15,10 @@ from inferbench_operator.core.decide import Decision, decide
 from inferbench_operator.core.facts import Observed
 from inferbench_operator.kube import reconciler as engine
 from inferbench_operator.kube.errors import KubernetesError
-from inferbench_operator.kube.gather import gather
 from inferbench_operator.kube.kinds import BENCHMARK, JOB, Kind
 from inferbench_operator.kube.reconciler import Reconciler
-from inferbench_runner.contract import REPORT_MARK
 from operator_testing.builders import (
     SETTINGS,
-    attempt_of,
-    benchmark,
-    cells_of,
-    details,
-    ended,
-    full_report,
-    measured,
-    observed,
-    report,
-    result_of,
-    run_of,
-    running,
-    spec,
     spec_json,
 )
 from operator_testing.recorded import recorded
@@ -190,75 +174,3 @@ async def test_an_event_of_a_stranger_is_no_news() -> None:
         reconciler.saw(JOB, recorded("job_failed", labels={}), deleted=False)
         reconciler.saw(JOB, recorded("job_failed", labels={}), deleted=True)
     assert reconciler.cache.known() == []
-
-
-class _LogClient(ServerClient):
-    """Counts how often logs are read."""
-
-    def __init__(self, text: str | KubernetesError) -> None:
-        super().__init__(Server())
-        self.text = text
-        self.read = 0
-
-    async def log(self, namespace: str, pod: str, container: str, *, limit_bytes: int) -> str:
-        """Return the log, or fail."""
-        del namespace, pod, container, limit_bytes
-        self.read += 1
-        if isinstance(self.text, KubernetesError):
-            raise self.text
-        return self.text
-
-
-WANTED = spec()
-(CELL,) = cells_of(WANTED)
-FULL = full_report(details(measured(CELL.hash)))
-
-
-def _facts(*results: Any, of_pod: Any = None) -> Observed:  # noqa: ANN401 - results, a pod
-    of = benchmark(WANTED)
-    status = decide(observed(of), VirtualCalendar(2026, 1, 5), SETTINGS).status
-    assert status
-    of = replace(of, status=status)
-    done = of_pod or ended(report(measured(CELL.hash)))
-    return observed(of, attempt_of(of, pod=done), *results)
-
-
-async def test_the_full_report_is_read_from_the_log_when_a_result_is_due() -> None:
-    """Once, in the pass that writes the result."""
-    client = _LogClient(f"noise\n{REPORT_MARK}{FULL.model_dump_json()}\n")
-    (attempt,) = (await gather(_facts(), client)).attempts
-    assert attempt.full_report == FULL
-    assert client.read == 1
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
-        pytest.param(_facts(of_pod=running()), id="the runner is at work"),
-        pytest.param(_facts(of_pod=ended(exit_code=1)), id="the runner measured nothing"),
-        pytest.param(
-            _facts(result_of(benchmark(WANTED), CELL, run=run_of(benchmark(WANTED)))), id="the result is stored"
-        ),
-    ],
-)
-async def test_no_log_is_read_without_need(facts: Observed) -> None:
-    """Logs are the dearest thing to ask for."""
-    client = _LogClient("")
-    assert await gather(facts, client) == facts
-    assert client.read == 0
-
-
-@pytest.mark.parametrize(
-    "log",
-    [
-        pytest.param("nothing", id="without a report"),
-        pytest.param(KubernetesError("GET", "log", 404, "gone"), id="gone"),
-    ],
-)
-async def test_a_missing_log_costs_only_the_details(log: str | KubernetesError) -> None:
-    """The attempt stays as it is, with its figures."""
-    (attempt,) = (await gather(_facts(), _LogClient(log))).attempts
-    assert attempt.full_report is None
-    assert attempt.pod
-    assert attempt.pod.terminated
-    assert attempt.pod.terminated.report

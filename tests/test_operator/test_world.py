@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from inferbench_operator.core.matrix import expand
+from inferbench_operator.core.names import DISRUPTIONS
 from inferbench_operator.kube.kinds import BENCHMARK, JOB, RESULT
 from inferbench_operator.models.benchmark import BenchmarkSpec
 from operator_testing.builders import spec_json
@@ -38,6 +39,7 @@ def _spec(*, retries: int = 1, **fields: Any) -> Json:  # noqa: ANN401 - any par
             execution={
                 "retries": retries,
                 "maxParallelJobs": 2,
+                "disruptionRetries": retries,
                 "schedulingDeadlineSeconds": 400,
                 "startDeadlineSeconds": 60,
                 "measureDeadlineSeconds": 120,
@@ -217,7 +219,9 @@ def test_retries_are_bounded(
     """
     world = play(Script(_spec(retries=retries), faults, outcomes, delays, acts))
     given_to = Counter(cells_of_jobs(world.jobs))
-    assert max(given_to.values()) <= 3 * (retries + 1)
+    disruptions = {entry["cell"]: entry.get("disruptions", 0) for entry in world.status["results"]}
+    assert all(times <= 3 * (retries + 1) + disruptions[cell] for cell, times in given_to.items())
+    assert max(disruptions.values()) <= retries + 1
     for entry in world.status["results"]:
         assert (entry["state"] == "succeeded") == (entry["cell"] in world.results)
         assert entry["attempts"] == given_to[entry["cell"]]
@@ -226,7 +230,32 @@ def test_retries_are_bounded(
             assert entry["reason"] != "JobLost"
             assert entry["reason"] != "OtherCellFailed"
             assert entry["attempts"] >= retries + 1 or entry["reason"] == "SequenceTooLong"
+            assert entry["reason"] not in DISRUPTIONS or disruptions[entry["cell"]] == retries + 1
     assert kstatus(world.benchmark) == ("Failed" if "failed" in world.states.values() else "Current")
+
+
+def test_a_disruption_costs_no_retry_and_only_what_was_not_finished() -> None:
+    """What a drained runner has finished stands, what it has begun is thrown away, and a lost one is waited for."""
+    outcomes = [Outcome(Ending.DRAINED, 1), Outcome(Ending.LOST), Outcome(Ending.DRAINED, 0)]
+    spec = _spec(retries=0)
+    spec["execution"]["disruptionRetries"] = 2
+    world = play(Script(spec, outcomes=outcomes))
+    assert set(world.states.values()) == {"succeeded"}
+    assert set(world.cluster.measured.values()) == {1}
+    told = sorted((entry["attempts"], entry.get("disruptions", 0)) for entry in world.status["results"])
+    # One plan is drained twice, the first time with one of its shapes finished; the other loses its node once.
+    assert told in ([(1, 0), (2, 1), (2, 1), (2, 1), (3, 2), (3, 2)], [(1, 0), (2, 1), (2, 1), (3, 2), (3, 2), (3, 2)])
+    _assert_right_figures(world)
+
+
+@pytest.mark.parametrize("number", range(2, 24, 3))
+@pytest.mark.parametrize("fault", [Fault.DIES_BEFORE, Fault.DIES_AFTER])
+def test_a_crash_among_disruptions_changes_nothing_in_the_end(fault: Fault, number: int) -> None:
+    """However often the operator dies, each disruption is counted once."""
+    outcomes = (Outcome(Ending.DRAINED, 1), Outcome(Ending.LOST))
+    worlds = [play(Script(_spec(), outcomes=outcomes, faults=Faults(faults))) for faults in ({}, {number: fault})]
+    assert _essence(worlds[0]) == _essence(worlds[1])
+    assert set(worlds[1].cluster.measured.values()) == {1}
 
 
 class Edit(Enum):

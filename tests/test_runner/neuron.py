@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferbench_runner.backends.base import Backend
+from inferbench_runner.backends.base import Backend, Source
 from inferbench_runner.backends.neuron import open_neuron, open_neuron_compiler
-from inferbench_runner.contract import Plan
+from inferbench_runner.contract import CellFailed, Compilation, Plan
 from inferbench_runner.probe import Host
-from test_runner.builders import plan, tree
+from inferbench_runner.run import Run
+from test_runner.builders import Stage, host, make_run, plan, tree
 
 ROOT = "NEURON_DOUBLE_ROOT"
 
@@ -24,6 +25,8 @@ SDK = Path(__file__).with_name("neuron_sdk")
 DOCUMENTS = Path(__file__).with_name("neuron_documents")
 
 VERSIONS = {"torch-neuronx": "2.8.0.2.10.16998", "neuronx-cc": "2.21.33363.0"}
+
+INF1_VERSIONS = {"torch-neuron": "1.13.1.2.11.13.0", "neuron-cc": "1.24.0.0"}
 
 DOUBLES = ("torch_neuronx", "torch_neuron", "neuronxcc", "neuronx_distributed", "torch_xla", "libneuronxla")
 
@@ -55,6 +58,10 @@ class Machine:
         """Stand in for `open_backend`."""
         return open_neuron(wanted, machine, self.root)
 
+    def load(self, wanted: Plan) -> Any:  # noqa: ANN401  # the back end's model, whose class is heavy
+        """Open the back end, and load the plan's model."""
+        return self.open(wanted, host()).load(wanted.model, Source())
+
     def open_compiler(self, wanted: Plan, machine: Host) -> Backend:
         """Stand in for `open_compiler`."""
         return open_neuron_compiler(wanted, machine, None, self.root)
@@ -76,20 +83,82 @@ class Machine:
         """Take the driver away."""
         (self.root / "proc/devices").write_text("Character devices:\n  1 mem\n", encoding="utf-8")
 
+    def be_inf1(self) -> None:
+        """Become one with the first generation's device and libraries."""
+        (self.root / "sys/devices/virtual/dmi/id/product_name").write_text("inf1.xlarge\n", encoding="utf-8")
+        self.install(**{name.replace("-", "_"): version for name, version in INF1_VERSIONS.items()})
+
     def install(self, **versions: str) -> None:
         """Say which versions of the libraries there are, by their names with underscores."""
         for name, version in versions.items():
-            for old in self.site.glob(f"{name}-*"):
-                (old / "METADATA").unlink()
-                old.rmdir()
+            self.remove(name)
             text = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
             tree(self.site, {f"{name}-{version}.dist-info/METADATA": text})
+
+    def remove(self, name: str) -> None:
+        """Take a library's version away."""
+        for old in self.site.glob(f"{name}-*"):
+            (old / "METADATA").unlink()
+            old.rmdir()
 
     def program(self, name: str, text: str) -> None:
         """Put a program onto the path."""
         path = self.programs / name
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
+
+    def monitor(self, *lines: str, first: str = ":", then: str = "exec sleep 600") -> Monitor:
+        """Put a neuron-monitor onto the path that prints lines, and before and after does as a shell is told."""
+        made = Monitor(self.root / "monitor.lines", self.root / "monitor.started")
+        made.lines.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        made.log.write_text("", encoding="utf-8")
+        checked = 'grep -q execution_stats "$2" || exit 1'
+        steps = [f"log='{made.log}'", checked, 'echo $$ >> "$log"', first, f"cat '{made.lines}'", then]
+        self.program("neuron-monitor", "\n".join(["#!/bin/sh", *steps, ""]))
+        return made
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A stand-in for neuron-monitor, and what it has left behind."""
+
+    lines: Path
+    log: Path
+
+    @property
+    def started(self) -> list[int]:
+        """The process numbers of all that were started so far."""
+        return [int(line) for line in self.log.read_text(encoding="utf-8").split()]
+
+    @property
+    def running(self) -> list[int]:
+        """Those of them that are there, if only because this process has not reaped them."""
+        return [number for number in self.started if _is_there(number)]
+
+
+def _is_there(number: int) -> bool:
+    try:
+        state, parent = Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+    except OSError:
+        return False
+    return state != "Z" or int(parent) == os.getpid()
+
+
+def monitored(
+    pid: int | None = None, executed: int = 1, without_number: int = 0, latency: tuple[float, float] | None = None
+) -> str:
+    """Return a line of neuron-monitor's about a process, this one by default: the recorded document with other figures.
+
+    The latency is the device's own, as p50 and p99 in seconds.
+    """
+    document = json.loads((DOCUMENTS / "neuron-monitor.json").read_text(encoding="utf-8"))
+    runtime = document["neuron_runtime_data"][0]
+    runtime["pid"] = os.getpid() if pid is None else pid
+    stats = runtime["report"]["execution_stats"]
+    stats["execution_summary"] |= {"completed": executed, "completed_with_num_err": without_number}
+    known = stats["latency_stats"]["device_latency"]
+    stats["latency_stats"]["device_latency"] = known | {"p50": latency[0], "p99": latency[1]} if latency else None
+    return json.dumps(document)
 
 
 @contextmanager
@@ -152,3 +221,38 @@ def open_in_child(wanted: Plan, machine: Host) -> Backend:
 def shapes(*lengths: int) -> tuple[tuple[int, int], ...]:
     """Return shapes of one input each."""
     return tuple((length, 1) for length in lengths)
+
+
+QUICK = {"maxSeconds": 1, "targetHalfWidthPercent": 100}
+"""As little as gives a number."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over."""
+
+    run: Run
+
+    @property
+    def failed(self) -> dict[int, CellFailed]:
+        """The cells that failed, by their index."""
+        return {one.index: one.failed for one in self.run.cells if one.failed}
+
+    @property
+    def measured(self) -> list[int]:
+        """The indices of those that have figures."""
+        return [one.index for one in self.run.cells if one.measured and not one.failed]
+
+    @property
+    def compilations(self) -> list[Compilation]:
+        """How their graphs came about."""
+        return [one.compilation for one in self.run.cells if one.compilation]
+
+
+def carried_out(tmp_path: Path, neuron: Machine, **fields: Any) -> Ended:  # noqa: ANN401  # passed through
+    """Carry a plan out on the machine, in this process."""
+    fields["measurement"] = QUICK | dict(fields.get("measurement") or {})
+    outcome = make_run(tmp_path, neuron_plan(**fields), Stage())
+    outcome.run.open_backend = neuron.open
+    outcome.run.carry_out()
+    return Ended(outcome.run)

@@ -177,7 +177,7 @@ def check_ahead(neuron: Machine) -> None:
 
 def check_unknown(neuron: Machine) -> None:
     """What optimum-neuron doesn't know, or would feed otherwise, is traced directly, and the reason is a fact."""
-    from inferbench_runner.backends.neuron.tracing import NeuronxTrace  # noqa: PLC0415  # heavy
+    from inferbench_runner.backends.neuron.tracing import Trace  # noqa: PLC0415  # heavy
 
     show_device(neuron)
     for fields, words, length in (
@@ -185,8 +185,8 @@ def check_unknown(neuron: Machine) -> None:
         ({"id": "google/vit-base-patch16-224", "config": VIT, "task": "feature-extraction"}, "no class", None),
     ):
         wanted = neuron_plan(model=fields, shapes=((length, 1),))
-        model = neuron.open(wanted, host()).load(wanted.model, Source())
-        assert isinstance(model.maker, NeuronxTrace)
+        model = neuron.load(wanted)
+        assert isinstance(model.maker, Trace)
         assert words in model.facts["graphMaker"], model.facts["graphMaker"]
         model.refer(wanted.shapes[0])
         model.compile(wanted.shapes[0])

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,80 +11,14 @@ import pytest
 
 pytest.importorskip("torch", reason="install the torch extra to test the Neuron back end")
 
-import torch
-
-from inferbench_runner.artefacts import ENTRY, GRAPH
-from inferbench_runner.backends import open_backend, open_compiler
-from inferbench_runner.backends.base import Source
-from inferbench_runner.backends.neuron.arguments import compiler_arguments, inf1_arguments
-from inferbench_runner.backends.neuron.copies import Copies
-from inferbench_runner.backends.neuron.making import Graph
-from inferbench_runner.backends.neuron.native import TorchNeuron
-from inferbench_runner.backends.neuron.tracing import Inf1Trace, NeuronxTrace
+from inferbench_runner.backends import open_backend
 from inferbench_runner.child import Child
-from inferbench_runner.compiling import Filling
-from inferbench_runner.contract import (
-    CACHE_VARIABLE,
-    CacheOutcome,
-    CellFailed,
-    CompactReport,
-    Compilation,
-    FailureReason,
-    Phase,
-    Plan,
-    Precision,
-    Shape,
-)
+from inferbench_runner.contract import CacheOutcome, FailureReason, Phase
 from inferbench_runner.errors import RunnerError
-from inferbench_runner.outlet import Outlet
-from inferbench_runner.run import Run
-from test_runner.builders import Stage, cell, host, make_run
-from test_runner.neuron import VERSIONS, Machine, neuron_plan, open_in_child, shapes
-from test_runner.tiny import write_bert
+from test_runner.builders import Stage, host, make_run
+from test_runner.neuron import QUICK, VERSIONS, Ended, Machine, carried_out, neuron_plan, open_in_child, shapes
 
 pytestmark = pytest.mark.filterwarnings("ignore:No Neuron device")
-
-QUICK = {"maxSeconds": 1, "targetHalfWidthPercent": 100}
-"""As little as gives a number."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A run that is over."""
-
-    run: Run
-
-    @property
-    def failed(self) -> dict[int, CellFailed]:
-        """The cells that failed, by their index."""
-        return {one.index: one.failed for one in self.run.cells if one.failed}
-
-    @property
-    def measured(self) -> list[int]:
-        """The indices of those that have figures."""
-        return [one.index for one in self.run.cells if one.measured and not one.failed]
-
-    @property
-    def compilations(self) -> list[Compilation]:
-        """How their graphs came about."""
-        return [one.compilation for one in self.run.cells if one.compilation]
-
-
-def carried_out(tmp_path: Path, neuron: Machine, **fields: Any) -> Ended:  # noqa: ANN401  # passed through
-    """Carry a plan out on the machine, in this process."""
-    fields["measurement"] = QUICK | dict(fields.get("measurement") or {})
-    outcome = make_run(tmp_path, neuron_plan(**fields), Stage())
-    outcome.run.open_backend = neuron.open
-    outcome.run.carry_out()
-    return Ended(outcome.run)
-
-
-@pytest.fixture
-def cache(tmp_path: Path, neuron: Machine) -> Path:
-    """The folder of compiled graphs, which the environment names."""
-    del neuron  # its environment is this one
-    os.environ[CACHE_VARIABLE] = str(tmp_path / "cache")
-    return tmp_path / "cache" / "neuron"
 
 
 def test_a_plan_is_measured_with_all_that_identifies_its_graphs(tmp_path: Path, neuron: Machine) -> None:
@@ -118,6 +48,8 @@ def test_a_plan_is_measured_with_all_that_identifies_its_graphs(tmp_path: Path, 
     assert details.end_to_end is not None
     assert details.device_use is not None
     assert details.device_use.peak_memory_mebibytes == 1
+    assert details.device_use.monitor_p50_microseconds is None
+    assert facts["deviceLatency"].startswith("not measured")
 
 
 @pytest.mark.parametrize(
@@ -156,18 +88,14 @@ def test_other_tasks_and_architectures_pass_the_gate(
     """Whatever a model returns comes back from its graph under its own name."""
     config = model.get("config")
     wanted = neuron_plan(model=model | {"task": task} | ({"config": config} if config else {}), shapes=((length, 2),))
-    loaded, shape = _loaded(neuron, wanted), wanted.shapes[0]
+    loaded, shape = neuron.load(wanted), wanted.shapes[0]
     loaded.refer(shape)
     loaded.compile(shape)
     correctness = loaded.verify(shape)
     assert float(correctness.max_relative_error) < float(correctness.max_relative_error_allowed)
 
 
-def _loaded(neuron: Machine, wanted: Plan) -> Any:  # noqa: ANN401  # the model of the back end
-    return neuron.open(wanted, host()).load(wanted.model, Source())
-
-
-def test_a_fresh_process_measures_too(tmp_path: Path, neuron: Machine, cache: Path) -> None:
+def test_a_fresh_process_measures_too(tmp_path: Path, neuron: Machine, graphs: Path) -> None:
     """The environment reaches the measuring process, where the runtime reads it."""
     outcome = make_run(tmp_path, neuron_plan(measurement=QUICK), Stage())
     outcome.run.open_backend, outcome.run.start = open_in_child, Child
@@ -177,7 +105,7 @@ def test_a_fresh_process_measures_too(tmp_path: Path, neuron: Machine, cache: Pa
     assert ended.measured == [0]
     assert ended.compilations[0].cache is CacheOutcome.MISS
     assert neuron.executions()[0] > 10
-    assert len(list(cache.iterdir())) == 1
+    assert len(list(graphs.iterdir())) == 1
 
 
 FAULTS: list[tuple[str, Mapping[str, Any], Phase, FailureReason, str]] = [
@@ -284,7 +212,7 @@ def test_a_shape_that_can_not_be_had_does_not_stop_the_others(
 def test_a_fault_in_the_middle_of_the_measuring_is_typed(neuron: Machine) -> None:
     """The runtime fails a call that nobody verifies; the graph is let go."""
     wanted = neuron_plan(measurement=QUICK)
-    loaded = _loaded(neuron, wanted)
+    loaded = neuron.load(wanted)
     shape = wanted.shapes[0]
     loaded.refer(shape)
     loaded.compile(shape)
@@ -302,7 +230,7 @@ def test_a_fault_in_the_middle_of_the_measuring_is_typed(neuron: Machine) -> Non
 def test_a_call_runs_on_what_its_graph_was_compiled_for_only(neuron: Machine) -> None:
     """A graph is static: inputs of another shape are refused, by a failure of their own."""
     wanted = neuron_plan(shapes=shapes(8, 16))
-    loaded = _loaded(neuron, wanted)
+    loaded = neuron.load(wanted)
     one, other = wanted.shapes
     for shape in wanted.shapes:
         loaded.refer(shape)
@@ -339,10 +267,10 @@ def test_more_cores_than_there_are(tmp_path: Path, neuron: Machine) -> None:
 
 
 def test_libraries_that_are_missing_are_named(neuron: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the extra that brings them."""
+    """With where they are to be had."""
     monkeypatch.setitem(sys.modules, "torch_neuronx", None)
-    with pytest.raises(RunnerError, match=r"torch_neuronx.*inferbench-operator\[neuron\]") as caught:
-        _loaded(neuron, neuron_plan())
+    with pytest.raises(RunnerError, match=r"torch_neuronx.*runner-neuronx.*AWS's pip repository") as caught:
+        neuron.load(neuron_plan())
     assert caught.value.reason is FailureReason.MISSING_DEPENDENCY
 
 
@@ -352,349 +280,5 @@ def test_a_library_without_trace_is_incompatible(neuron: Machine, monkeypatch: p
 
     monkeypatch.delattr(torch_neuronx, "trace")
     with pytest.raises(RunnerError, match="use TorchNeuron") as caught:
-        _loaded(neuron, neuron_plan())
+        neuron.load(neuron_plan())
     assert caught.value.reason is FailureReason.RUNTIME_INCOMPATIBLE
-
-
-def test_the_monitor_is_the_proof_where_the_counters_are_hidden(tmp_path: Path, neuron: Machine) -> None:
-    """And where neither can be had, no number is accepted."""
-    neuron.hide_counters()
-    failed = carried_out(tmp_path, neuron).failed[0]
-    assert failed.reason is FailureReason.DEVICE_NOT_FOUND
-    assert "neuron-monitor" in failed.message
-    report = '{"neuron_runtime_data":[{"pid":%d,"report":{"execution_stats":{"execution_summary":{"completed":1}}}}]}'
-    neuron.program("neuron-monitor", f"#!/bin/sh\necho '{report % os.getpid()}'\n")
-    assert carried_out(tmp_path, neuron).measured == [0]
-
-
-def test_each_call_in_flight_has_a_copy_on_a_core_of_its_own(tmp_path: Path, neuron: Machine) -> None:
-    """Two threads, two cores, and both have worked."""
-    ended = carried_out(tmp_path, neuron, measurement={"load": {"concurrency": 2}, "minSamples": 30})
-    assert ended.measured == [0], ended.failed
-    assert ended.run.facts["visibleCores"] == "0-1"
-    assert ended.run.facts["copies"] == "2"
-    first, second = neuron.executions()
-    assert second > 10
-    assert first > second / 4
-
-
-def test_no_two_threads_have_the_same_copy() -> None:
-    """A copy that is given back is given out again; there are as many as calls in flight."""
-    graphs = tuple(Graph((), lambda number=number: number, frozenset({"neuron"})) for number in range(2))
-    copies = Copies(graphs)
-    with copies.taken():
-        assert copies.forward({}) == 0
-        with copies.taken():
-            assert copies.forward({}) == 1
-    with copies.taken():
-        assert copies.forward({}) == 0
-
-
-# The cache.
-
-
-def test_the_second_run_finds_the_graphs_of_the_first(tmp_path: Path, neuron: Machine, cache: Path) -> None:
-    """A miss that says why, then a hit with the same key, and nothing is compiled any more."""
-    first = carried_out(tmp_path, neuron, shapes=shapes(8, 16)).compilations
-    assert {(one.cache, one.miss) for one in first} == {(CacheOutcome.MISS, "no entry")}
-    neuron.fail({"when": "trace", "text": "neuronx-cc failed with 1"})
-    ended = carried_out(tmp_path, neuron, shapes=shapes(8, 16))
-    assert ended.measured == [0, 1]
-    assert [(one.cache, one.miss, one.key) for one in ended.compilations] == [
-        (CacheOutcome.HIT, "", one.key) for one in first
-    ]
-    assert {path.name for path in cache.iterdir()} == {one.key for one in first}
-
-
-@pytest.mark.parametrize(
-    ("fields", "miss"),
-    [
-        ({"seed": 1}, "no entry"),
-        ({"model": {"task": "fill-mask"}}, "no entry"),
-        ({"precision": "bf16"}, "entry of arguments --auto-cast none"),
-    ],
-)
-def test_another_graph_has_another_key(
-    tmp_path: Path, neuron: Machine, cache: Path, fields: dict[str, Any], miss: str
-) -> None:
-    """Other weights, another task or precision: all of it is compiled anew."""
-    carried_out(tmp_path, neuron)
-    (found,) = carried_out(tmp_path, neuron, **fields).compilations
-    assert found.cache is CacheOutcome.MISS
-    assert found.miss.startswith(miss)
-    assert len(list(cache.iterdir())) == 2
-
-
-def test_a_graph_of_another_compiler_is_made_anew(tmp_path: Path, neuron: Machine, cache: Path) -> None:
-    """The old one would not load; the miss names both versions, and both stay."""
-    carried_out(tmp_path, neuron)
-    neuron.install(neuronx_cc="2.22.0")
-    ended = carried_out(tmp_path, neuron)
-    assert ended.measured == [0]
-    assert ended.compilations[0].miss == "entry of compiler neuronx-cc 2.21.33363.0, now 2.22.0"
-    assert len(list(cache.iterdir())) == 2
-
-
-@pytest.mark.parametrize("name", [GRAPH, ENTRY])
-def test_a_damaged_graph_is_made_anew(tmp_path: Path, neuron: Machine, cache: Path, name: str) -> None:
-    """It never reaches the device, and the next run finds a whole one."""
-    carried_out(tmp_path, neuron)
-    path = next(cache.iterdir()) / name
-    path.write_bytes(path.read_bytes()[:-9])
-    (found,) = carried_out(tmp_path, neuron).compilations
-    assert found.miss.startswith("damaged: ")
-    (again,) = carried_out(tmp_path, neuron).compilations
-    assert again.cache is CacheOutcome.HIT
-
-
-def full(*_: object, **__: object) -> None:
-    """Be a disk without room."""
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_a_full_disk_does_not_stop_a_measurement(
-    tmp_path: Path, neuron: Machine, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The graph is used and not kept, and the report says so."""
-    monkeypatch.setattr(shutil, "copyfile", full)
-    ended = carried_out(tmp_path, neuron)
-    assert ended.measured == [0]
-    assert ended.compilations[0].miss == "no entry; not stored: No space left on device"
-    assert list(cache.iterdir()) == []
-
-
-def test_a_cache_that_can_not_be_made_does_not_stop_a_measurement(tmp_path: Path, neuron: Machine) -> None:
-    """Neither for graphs nor, though PyTorch makes its own when it is imported, for anything else."""
-    del neuron  # its environment is this one
-    (tmp_path / "cache").write_text("no folder", encoding="utf-8")
-    os.environ[CACHE_VARIABLE] = str(tmp_path / "cache")
-    outcome = make_run(tmp_path, neuron_plan(measurement=QUICK), Stage())
-    outcome.run.open_backend, outcome.run.start = open_in_child, Child
-    outcome.run.carry_out()
-    ended = Ended(outcome.run)
-    assert ended.measured == [0], ended.failed
-    assert ended.compilations[0].miss.startswith("no entry; not stored: ")
-
-
-# Compiling ahead.
-
-
-def filled(tmp_path: Path, neuron: Machine, wanted: Plan) -> tuple[Filling, bool, list[str]]:
-    """Fill the cache in this process; return the pass, whether all went well and what was said."""
-    said: list[str] = []
-    outlet = Outlet(tmp_path / "message", may_create=True, say=said.append)
-    filling = Filling(wanted, outlet, neuron.open_compiler, Stage().start)
-    return filling, filling.carry_out(), said
-
-
-def test_graphs_that_were_compiled_without_a_device_are_found_by_the_measurement(
-    tmp_path: Path, neuron: Machine, cache: Path
-) -> None:
-    """For the family of the device that measures, under the very same key."""
-    wanted = neuron_plan(shapes=shapes(8, 16), measurement=QUICK)
-    devices = (neuron.root / "proc/devices").read_text()
-    neuron.remove_device()
-    os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = "inf2"
-    _, done, said = filled(tmp_path, neuron, wanted)
-    assert done, said
-    assert all("Miss (no entry)" in line for line in said)
-    assert neuron.executions() == [0, 0]
-    (neuron.root / "proc/devices").write_text(devices)
-    ended = carried_out(tmp_path, neuron, shapes=shapes(8, 16))
-    assert {one.cache for one in ended.compilations} == {CacheOutcome.HIT}
-    assert {one.key for one in ended.compilations} == {path.name for path in cache.iterdir()}
-
-
-def test_compiling_again_finds_everything(tmp_path: Path, neuron: Machine, cache: Path) -> None:
-    """With a device too, nothing is loaded onto it."""
-    for outcome in ("Miss", "Hit"):
-        _, done, said = filled(tmp_path, neuron, neuron_plan())
-        assert done
-        assert f": {outcome}" in said[0]
-    assert neuron.executions() == [0, 0]
-    assert len(list(cache.iterdir())) == 1
-
-
-def test_a_graph_that_can_not_be_kept_fails_the_compile_command(
-    tmp_path: Path, neuron: Machine, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Keeping it is all that was asked for: the sentence names the variable, and the termination message has it."""
-    monkeypatch.setattr(shutil, "copyfile", full)
-    filling, done, _ = filled(tmp_path, neuron, neuron_plan())
-    assert not done
-    assert (filling.failed[0].phase, filling.failed[0].reason) == (Phase.COMPILE, FailureReason.CACHE_UNWRITABLE)
-    assert str(cache) in filling.failed[0].message
-    assert CACHE_VARIABLE in filling.failed[0].message
-    report = CompactReport.model_validate_json((tmp_path / "message").read_bytes())
-    assert report.failed == tuple(filling.failed)
-
-
-def test_one_shape_that_does_not_compile_leaves_the_others(tmp_path: Path, neuron: Machine, cache: Path) -> None:
-    """All that can be had is in the cache afterwards."""
-    neuron.fail({"when": "trace", "shape": [1, 16], "returncode": -9})
-    filling, done, _ = filled(tmp_path, neuron, neuron_plan(shapes=shapes(8, 16, 4)))
-    assert not done
-    assert [(one.cell, one.reason) for one in filling.failed] == [(cell(1), FailureReason.COMPILE_OUT_OF_MEMORY)]
-    assert len(list(cache.iterdir())) == 2
-
-
-@pytest.mark.parametrize(
-    ("variables", "fields", "target", "words"),
-    [
-        ({CACHE_VARIABLE: ""}, {}, "inf2", CACHE_VARIABLE),
-        ({}, {}, None, "--target"),
-        ({}, {"device": {"execution": "TorchNeuron"}}, "trn2", "device.execution"),
-        ({}, {"device": {"kind": "CPU"}}, "trn2", "--target: CPU has no families"),
-        ({}, {"precision": "fp32"}, "inf1", "fp32"),
-    ],
-)
-def test_what_can_not_be_compiled_ahead_is_refused(
-    neuron: Machine, cache: Path, variables: dict[str, str], fields: dict[str, Any], target: str | None, words: str
-) -> None:
-    """Before anything heavy is done."""
-    del neuron, cache
-    os.environ.update(variables)
-    with pytest.raises(RunnerError, match=words):
-        open_compiler(neuron_plan(**fields), host(), target)
-
-
-# Precisions and other ways.
-
-
-@pytest.mark.parametrize(
-    ("precision", "casts"),
-    [
-        (Precision.FP32, ("--auto-cast", "none")),
-        (Precision.BF16, ("--auto-cast", "all", "--auto-cast-type", "bf16")),
-        (Precision.FP16, ("--auto-cast", "all", "--auto-cast-type", "fp16")),
-        (Precision.TF32, ("--auto-cast", "matmult", "--auto-cast-type", "tf32")),
-    ],
-)
-def test_the_compiler_is_always_told_the_precision(precision: Precision, casts: tuple[str, ...]) -> None:
-    """What it would do by itself has changed between releases."""
-    assert compiler_arguments(precision, "inf2", transformer=True)[: len(casts)] == casts
-    assert compiler_arguments(precision, "trn1", transformer=False)[-4:] == (
-        "--target",
-        "trn1",
-        "--model-type",
-        "generic",
-    )
-
-
-def test_the_first_generation_has_16_bits_only() -> None:
-    """What its compiler calls no cast still multiplies in bfloat16."""
-    assert inf1_arguments(Precision.BF16) == ("--fast-math", "fp32-cast-all", "no-fast-relayout")
-    assert inf1_arguments(Precision.FP16) == ("--fast-math", "fp32-cast-all-fp16", "no-fast-relayout")
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason", "words"),
-    [
-        ({"device": {"execution": "Eager"}}, FailureReason.EXECUTION_UNSUPPORTED, ["Eager", "Trace or TorchNeuron"]),
-        (
-            {"device": {"execution": "TorchNeuron"}, "precision": "tf32"},
-            FailureReason.PRECISION_UNSUPPORTED,
-            ["TorchNeuron on Neuron inf2", "fp32, bf16 or fp16"],
-        ),
-        (
-            {"device": {"execution": "TorchNeuron"}, "measurement": {"load": {"concurrency": 2}}},
-            FailureReason.INVALID_PLAN,
-            ["measurement.load.concurrency"],
-        ),
-    ],
-)
-def test_what_the_device_can_not_do_is_refused(
-    neuron: Machine, fields: dict[str, Any], reason: FailureReason, words: list[str]
-) -> None:
-    """With what it can do instead."""
-    with pytest.raises(RunnerError) as caught:
-        neuron.open(neuron_plan(**fields), host())
-    assert caught.value.reason is reason
-    assert all(word in str(caught.value) for word in words)
-
-
-def test_torch_neuron_needs_a_newer_pytorch(neuron: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before 2.10, `trace` is the way."""
-    monkeypatch.setattr(torch, "__version__", "2.9.1+cpu")
-    wanted = neuron_plan(device={"execution": "TorchNeuron"})
-    loaded = _loaded(neuron, wanted)
-    loaded.refer(wanted.shapes[0])
-    with pytest.raises(RunnerError, match=r"2\.10") as caught:
-        loaded.compile(wanted.shapes[0])
-    assert caught.value.reason is FailureReason.RUNTIME_INCOMPATIBLE
-
-
-def test_torch_neuron_compiles_for_its_device_and_copies_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model and its inputs are moved, the back end is Neuron's, and host tensors come out."""
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr("inferbench_runner.backends.neuron.native.PLACE", "cpu")
-
-    def compiled(model: Any, **how: Any) -> Any:  # noqa: ANN401  # as the real one
-        asked.append(how)
-        return model
-
-    monkeypatch.setattr(torch, "compile", compiled)
-
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(3, 2)
-
-        def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"logits": self.layer(pixel_values)}
-
-    model = Model()
-    graph = TorchNeuron(Precision.BF16).make(model, {"pixel_values": torch.ones(1, 3)})
-    assert asked == [{"backend": "cpu", "dynamic": False}]
-    output = graph.forward({"pixel_values": torch.ones(1, 3)})
-    assert output.logits.dtype is torch.bfloat16
-    assert model.layer.weight.dtype is torch.float32
-    assert graph.places == {"cpu"}
-
-
-def test_the_first_generation_is_traced_by_its_own_library(neuron: Machine) -> None:
-    """Behind the same interface: compiled by name, kept as a file, loaded onto its cores."""
-    import torch_neuronx as library  # noqa: PLC0415  # the double, from the fixture on
-
-    asked: list[dict[str, Any]] = []
-
-    def trace(model: Any, example_inputs: Any, **options: Any) -> Any:  # noqa: ANN401  # as the real one
-        asked.append(options)
-        return library.trace(model, example_inputs, compiler_args=["--target", "inf2"])
-
-    sys.modules["torch_neuron"] = type(sys)("torch_neuron")
-    sys.modules["torch_neuron"].trace = trace  # type: ignore[attr-defined]
-    sys.modules["torch_neuron"].neuron_cores_context = library.neuron_cores_context  # type: ignore[attr-defined]
-    wanted = neuron_plan(precision="bf16")
-    loaded = _loaded(neuron, wanted)
-    maker = Inf1Trace(inf1_arguments(Precision.BF16))
-    assert isinstance(loaded.maker, NeuronxTrace)
-    object.__setattr__(loaded, "maker", maker)
-    shape: Shape = wanted.shapes[0]
-    loaded.refer(shape)
-    compilation = loaded.compile(shape)
-    assert compilation.arguments == "--fast-math fp32-cast-all no-fast-relayout"
-    assert asked[0]["compiler_args"] == ["--fast-math", "fp32-cast-all", "no-fast-relayout"]
-    loaded.verify(shape)
-
-
-def test_keys_hold_for_pretrained_files_too(neuron: Machine, cache: Path, tmp_path: Path) -> None:
-    """Files without a commit are told apart by their content."""
-    del cache
-    keys = []
-    for number in range(2):
-        directory = tmp_path / "model"
-        model = write_bert(directory)
-        if number:
-            with torch.no_grad():
-                model.classifier.weight.mul_(2)
-            model.save_pretrained(directory)
-        wanted = neuron_plan(model={"id": str(directory), "weights": "Pretrained", "config": {}})
-        backend = neuron.open(wanted, host())
-        loaded = backend.load(wanted.model, backend.fetch(wanted.model))
-        loaded.refer(wanted.shapes[0])
-        found = loaded.compile(wanted.shapes[0])
-        assert found is not None
-        loaded.verify(wanted.shapes[0])
-        keys.append(found.key)
-    assert len(set(keys)) == 2

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +18,11 @@ from inferbench_runner.backends.neuron.devices import (
     neighbours,
     parse_listing,
 )
-from inferbench_runner.backends.neuron.monitor import parse_report, witnessed
 from inferbench_runner.backends.neuron.targets import OVERRIDE, choose_target, family
 from inferbench_runner.contract import FailureReason
 from inferbench_runner.errors import RunnerError
 from test_runner.builders import tree
-from test_runner.neuron import DEVICE_FILES, DOCUMENTS, Machine, neuron_plan
+from test_runner.neuron import DEVICE_FILES, DOCUMENTS, neuron_plan
 
 
 def document(name: str) -> str:
@@ -49,9 +45,17 @@ def test_the_kernels_files_are_enough(tmp_path: Path) -> None:
     assert devices.to_facts() == {
         "neuronDevices": "1",
         "neuronCores": "2",
+        "deviceMemoryBytes": "unknown",
         "instanceType": "inf2.xlarge",
         "driver": "2.22.2.0",
     }
+
+
+def test_neuron_ls_tells_the_memory(tmp_path: Path) -> None:
+    """Of one device; the kernel's files don't have it."""
+    devices = found(tree(tmp_path, DEVICE_FILES), document("neuron-ls.json"))
+    assert devices.cores == (0, 1)
+    assert devices.to_facts()["deviceMemoryBytes"] == "34359738368"
 
 
 def test_neuron_ls_numbers_the_cores(tmp_path: Path) -> None:
@@ -59,7 +63,6 @@ def test_neuron_ls_numbers_the_cores(tmp_path: Path) -> None:
     root = tree(tmp_path, {"proc/devices": "241 neuron\n", "dev/neuron15": ""})
     devices = found(root, document("neuron-ls-trn2.json"))
     assert devices.cores == (60, 61, 62, 63)
-    assert devices.memory_bytes == 103_079_215_104
     assert devices.to_facts()["neuronCores"] == "4, 2 physical cores each"
 
 
@@ -194,7 +197,7 @@ def test_counters_are_found_wherever_the_driver_puts_them(tmp_path: Path, files:
     device = {"proc/devices": "241 neuron\n", "dev/neuron0": ""}
     files = {f"{folder}/{name}": text for name, text in files.items()}
     counters = Counters.of(found(tree(tmp_path, device | files)), (0,))
-    assert counters.count() == 41
+    assert sum(counters.counts().values()) == 41
     assert counters.memory_bytes() is None
 
 
@@ -204,8 +207,8 @@ def test_only_the_cores_that_this_process_holds_count(tmp_path: Path) -> None:
     files = {f"{folder}/neuron_core{core}/stats/other_info/inference_count": f"{core}00\n" for core in range(12)}
     device = {"proc/devices": "241 neuron\n", "dev/neuron0": "", f"{folder}/core_count": "12\n"}
     devices = found(tree(tmp_path, device | files))
-    assert Counters.of(devices, (2,)).count() == 200
-    assert Counters.of(devices, (2, 10)).count() == 1200
+    assert Counters.of(devices, (2,)).counts() == {2: 200}
+    assert Counters.of(devices, (2, 10)).counts() == {2: 200, 10: 1000}
 
 
 def test_where_cores_can_not_be_told_apart_all_count(tmp_path: Path) -> None:
@@ -216,7 +219,7 @@ def test_where_cores_can_not_be_told_apart_all_count(tmp_path: Path) -> None:
         tree(tmp_path, {"proc/devices": "241 neuron\n", "dev/neuron0": ""} | files), document("neuron-ls-trn2.json")
     )
     assert devices.cores == (0, 1, 2, 3)
-    assert Counters.of(devices, (0,)).count() == 8
+    assert Counters.of(devices, (0,)).counts() == {None: 8}
 
 
 def test_memory_is_that_of_the_cores_in_use(tmp_path: Path) -> None:
@@ -224,47 +227,3 @@ def test_memory_is_that_of_the_cores_in_use(tmp_path: Path) -> None:
     devices = found(tree(tmp_path, DEVICE_FILES))
     assert Counters.of(devices, (0, 1)).memory_bytes() == 3 * 2**20
     assert Counters.of(devices, (1,)).memory_bytes() == 2 * 2**20
-
-
-def test_the_monitors_report_is_read_process_by_process() -> None:
-    """Executions and the latencies on the device; a process that did nothing has no latencies."""
-    report = parse_report(json.dumps(json.loads(document("neuron-monitor.json"))))
-    assert report is not None
-    worked, idle = report.of(4242), report.of(4243)
-    assert worked is not None
-    assert idle is not None
-    assert worked.execution_summary.completed == 123
-    assert worked.latency_stats.device_latency is not None
-    assert worked.latency_stats.device_latency.p50 == 0.01000008
-    assert worked.latency_stats.device_latency.p99 == 0.01000012
-    assert idle.execution_summary.completed == 0
-    assert idle.latency_stats.device_latency is None
-    assert report.of(1) is None
-    assert parse_report("neuron-monitor: warming up") is None
-
-
-MONITOR = """#!{python}
-import json, sys
-report = json.loads(open({document!r}).read())
-json.loads(open(sys.argv[2]).read())["period"]
-for pid in {pids}:
-    report["neuron_runtime_data"][0]["pid"] = pid
-    print(json.dumps(report), flush=True)
-"""
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_the_monitor_is_asked_while_a_call_runs(neuron: Machine, *, seen: bool) -> None:
-    """The first report that has an execution of this process is the evidence; others' executions are none."""
-    pids = [1, 2, os.getpid()] if seen else [1, 2]
-    path = str(DOCUMENTS / "neuron-monitor.json")
-    neuron.program("neuron-monitor", MONITOR.format(python=sys.executable, document=path, pids=pids))
-    output, stats = witnessed(lambda: "output")
-    assert output == "output"
-    assert (stats is not None) is seen
-
-
-def test_without_a_monitor_nobody_witnesses(neuron: Machine) -> None:
-    """The call is made all the same."""
-    assert not any(neuron.programs.iterdir())
-    assert witnessed(lambda: 1) == (1, None)

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from inferbench_runner.backends.neuron.failures import (
+    KILLED,
+    KILLED_TEXTS,
     ROWS,
-    Row,
     compile_failure,
     overheard,
     recognised,
@@ -148,18 +149,138 @@ def test_recorded_failures_have_their_reason(heard: str, text: str, reason: Fail
         assert (heard or text).strip()[:20].split()[0] in str(failure) or text[:20] in str(failure)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.texts[0])
-def test_every_row_has_a_recorded_failure(row: Row) -> None:
-    """No row of the table is without a case above, so that none can go wrong unseen."""
-    reason = row.build("x").reason
-    assert reason in {known for *_, known in RECORDED}
-    cases = [one for one in RECORDED if one[2] is reason]
-    for text in row.texts[:1]:
-        assert any(text in f"{heard}\n{said}" or _coded(row, said) for heard, said, _ in cases)
+TEXTS = {
+    "Unable to determine Neuron Driver version": FailureReason.RUNTIME_INCOMPATIBLE,
+    "This runtime requires Neuron Driver version": FailureReason.RUNTIME_INCOMPATIBLE,
+    "is not compatible with the installed aws-neuron": FailureReason.RUNTIME_INCOMPATIBLE,
+    "NEFF version mismatch": FailureReason.RUNTIME_INCOMPATIBLE,
+    "Unsupported hardware operator code": FailureReason.RUNTIME_INCOMPATIBLE,
+    "NRT_UNSUPPORTED_NEFF_VERSION": FailureReason.RUNTIME_INCOMPATIBLE,
+    "NeuronCore(s) not available": FailureReason.DEVICE_BUSY,
+    "NRT_LOAD_NOT_ENOUGH_NC": FailureReason.DEVICE_BUSY,
+    "NRT_EXEC_NC_BUSY": FailureReason.DEVICE_BUSY,
+    "NERR_RESOURCE_NC": FailureReason.DEVICE_BUSY,
+    "This instance has no neuron devices": FailureReason.DEVICE_NOT_FOUND,
+    "No neuron device available": FailureReason.DEVICE_NOT_FOUND,
+    "Unable to read device information from the driver": FailureReason.DEVICE_NOT_FOUND,
+    "Could not open the nd": FailureReason.DEVICE_NOT_FOUND,
+    "!(num_devices > 0)": FailureReason.DEVICE_NOT_FOUND,
+    "NRT_FAIL_HOST_MEM_ALLOC": FailureReason.OUT_OF_MEMORY,
+    "NRT_RESOURCE": FailureReason.DEVICE_OUT_OF_MEMORY,
+    "message=Allocation Failure": FailureReason.DEVICE_OUT_OF_MEMORY,
+    "neuron:mc_alloc": FailureReason.DEVICE_OUT_OF_MEMORY,
+    "NRT_TIMEOUT": FailureReason.DEVICE_TIMEOUT,
+    "inference timeout": FailureReason.DEVICE_TIMEOUT,
+    "NRT_HW_ERROR": FailureReason.HARDWARE_ERROR,
+    "NRT_EXEC_HW_ERR": FailureReason.HARDWARE_ERROR,
+    "NRT_EXEC_UNIT_UNRECOVERABLE": FailureReason.HARDWARE_ERROR,
+    "NRT_EXEC_BAD_INPUT": FailureReason.BAD_INPUT,
+    "NRT_EXEC_OOB": FailureReason.BAD_INPUT,
+    "Incorrect tensor shape at input tensor": FailureReason.BAD_INPUT,
+    "NRT_EXEC_COMPLETED_WITH_NUM_ERR": FailureReason.NUMERIC_MISMATCH,
+    "INFER_ERROR_SUBTYPE_NUMERICAL": FailureReason.NUMERIC_MISMATCH,
+    "message=Numerical Error": FailureReason.NUMERIC_MISMATCH,
+}
+"""What each text means, written down beside the code's own table and not from it."""
+
+STATUSES = {
+    4: FailureReason.DEVICE_OUT_OF_MEMORY,
+    5: FailureReason.DEVICE_TIMEOUT,
+    6: FailureReason.HARDWARE_ERROR,
+    9: FailureReason.DEVICE_BUSY,
+    10: FailureReason.RUNTIME_INCOMPATIBLE,
+    11: FailureReason.OUT_OF_MEMORY,
+    101: FailureReason.HARDWARE_ERROR,
+    1002: FailureReason.BAD_INPUT,
+    1003: FailureReason.NUMERIC_MISMATCH,
+    1005: FailureReason.DEVICE_BUSY,
+    1006: FailureReason.BAD_INPUT,
+    1200: FailureReason.HARDWARE_ERROR,
+    1201: FailureReason.HARDWARE_ERROR,
+    1202: FailureReason.HARDWARE_ERROR,
+    1203: FailureReason.HARDWARE_ERROR,
+    1204: FailureReason.HARDWARE_ERROR,
+    1205: FailureReason.HARDWARE_ERROR,
+    1206: FailureReason.HARDWARE_ERROR,
+}
+"""The same for the codes of the runtime's nrt_status.h."""
+
+STATUS_WRITINGS = [
+    "Failed to execute the model status={} message=x",
+    "nrt_execute status: {}",
+    "failed, status({})",
+    "NRT_STATUS = {}",
+    "NRTD response code 'NERR_X' ({})",
+    "the runtime ended with NRT {}",
+    "cannot count the devices, error:{}",
+]
+"""The ways in which the runtime and its callers write a code."""
 
 
-def _coded(row: Row, text: str) -> bool:
-    return any(f"status={status} " in text for status in row.statuses)
+def test_the_tables_of_this_test_are_complete() -> None:
+    """No text, code or exit of the code's tables is without an expectation here, and none stands in two rows."""
+    assert sorted(TEXTS) == sorted(text for row in ROWS for text in row.texts)
+    assert sorted(STATUSES) == sorted(status for row in ROWS for status in row.statuses)
+    assert sorted(KILLED_WORDS) == sorted(KILLED_TEXTS)
+    assert sorted(KILLED_EXITS) == sorted(KILLED)
+
+
+@pytest.mark.parametrize(("text", "reason"), TEXTS.items())
+def test_every_text_has_its_reason(text: str, reason: FailureReason) -> None:
+    """Whether the library raises it or the console alone has it."""
+    line = f"2024-Jul-30 14:22:31.305961 65191:69012 ERROR  NRT:x  {text}1 etc."
+    for error, heard in ((RuntimeError(line), ""), (RuntimeError("Failed"), f"INFO before\n{line}\nINFO after")):
+        failure = recognised(error, heard)
+        assert failure is not None
+        assert failure.reason is reason
+        assert "ERROR NRT:x" in str(failure)
+
+
+@pytest.mark.parametrize("writing", STATUS_WRITINGS)
+@pytest.mark.parametrize(("status", "reason"), STATUSES.items())
+def test_every_status_has_its_reason(status: int, reason: FailureReason, writing: str) -> None:
+    """However it is written, raised or only heard."""
+    line = writing.format(status)
+    for error, heard in ((RuntimeError(line), ""), (RuntimeError("Failed"), line)):
+        failure = recognised(error, heard)
+        assert failure is not None
+        assert failure.reason is reason
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 3, 7, 12, 100, 1001, 1004, 1207, 12020, 99])
+def test_any_other_status_has_none(status: int) -> None:
+    """A number that only begins like a known one is another one."""
+    assert recognised(RuntimeError(f"Failed to execute the model status={status} message=x")) is None
+
+
+KILLED_EXITS = [-9, 137]
+"""How a program ends that the kernel has killed: as Python tells it, and as a shell does."""
+
+KILLED_WORDS = ["[F137]", "was forcibly killed", "insufficient system memory"]
+
+EXIT_WRITINGS = [
+    "neuronx-cc failed with {}",
+    "returned non-zero exit status {}.",
+    "the compiler's exit code: {}",
+    "neuronx-cc exited with {}",
+    "neuronx-cc returned {}",
+]
+
+
+@pytest.mark.parametrize("code", KILLED_EXITS)
+@pytest.mark.parametrize("writing", EXIT_WRITINGS)
+def test_every_exit_by_force_is_a_want_of_memory(code: int, writing: str) -> None:
+    """Whatever passes it on, and however it is written."""
+    for error in (subprocess.CalledProcessError(code, ["neuronx-cc"]), RuntimeError(writing.format(code))):
+        assert compile_failure(error, "neuronx-cc 2.21").reason is FailureReason.COMPILE_OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("words", KILLED_WORDS)
+def test_every_word_for_it_is_a_want_of_memory(words: str) -> None:
+    """Whatever the exit, since it may be that of a program in between."""
+    heard, error = f"INFO\n06/15 {words}\nINFO", RuntimeError("neuronx-cc failed with 70")
+    assert compile_failure(error, "neuronx-cc 2.21", heard).reason is FailureReason.COMPILE_OUT_OF_MEMORY
+    assert compile_failure(RuntimeError(words), "neuronx-cc 2.21").reason is FailureReason.COMPILE_OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize(

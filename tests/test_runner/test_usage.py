@@ -23,7 +23,10 @@ SECOND = Usage(
     neighbours=2,
     peak_memory_bytes=2 * 2**20,
     recompilations=2,
+    monitor_p50_microseconds=900,
+    monitor_p99_microseconds=950,
 )
+THIRD = Usage(monitor_p50_microseconds=800, monitor_p99_microseconds=1000)
 
 
 def test_spans_add_up() -> None:
@@ -37,7 +40,15 @@ def test_spans_add_up() -> None:
         peak_memory_mebibytes=3,
         sharing=("MIG",),
         recompilations=3,
+        monitor_p50_microseconds=900,
+        monitor_p99_microseconds=950,
     )
+
+
+def test_percentiles_stay_those_that_are_known_first() -> None:
+    """Two medians have no sum; both percentiles come from the same calls."""
+    joined = FIRST + SECOND + THIRD
+    assert (joined.monitor_p50_microseconds, joined.monitor_p99_microseconds) == (900, 950)
 
 
 def test_what_one_span_lacks() -> None:

@@ -19,6 +19,8 @@ from inferbench_operator.kube.errors import NoClusterError
 from inferbench_operator.kube.exporter import metrics_server
 from inferbench_operator.kube.reconciler import Reconciler
 
+LIMIT_VARIABLE = "INFERBENCH_MAX_PARALLEL_JOBS"
+
 
 def main() -> None:
     """Run the operator."""
@@ -35,6 +37,7 @@ def main() -> None:
 async def _run(arguments: argparse.Namespace) -> None:
     asyncio.get_running_loop().set_exception_handler(_report)
     namespaces: tuple[str, ...] = tuple(arguments.namespace)
+    own = settings_from_environment()
     registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
     watches.configure(settings)
 
@@ -44,7 +47,7 @@ async def _run(arguments: argparse.Namespace) -> None:
 
     async with (
         await Client.connect() as client,
-        Reconciler(client, settings_from_environment(), namespaces or (None,)) as reconciler,
+        Reconciler(client, own, namespaces or (None,)) as reconciler,
         metrics_server(reconciler.cache, arguments.metrics_address, arguments.metrics_port),
     ):
         watches.register(registry, reconciler)
@@ -85,8 +88,23 @@ def settings_from_environment() -> Settings:
     def image(name: str, default: str) -> str:
         return os.environ.get(f"INFERBENCH_RUNNER_IMAGE_{name}", default)
 
-    images = {kind: image(kind.upper(), default) for kind, default in defaults.runner_images.items()}
-    return Settings(runner_images=MappingProxyType(images), inf1_image=image("NEURON_INF1", defaults.inf1_image))
+    return Settings(
+        runner_images=MappingProxyType(
+            {kind: image(kind.upper(), default) for kind, default in defaults.runner_images.items()}
+        ),
+        inf1_image=image("NEURON_INF1", defaults.inf1_image),
+        max_parallel_jobs=_limit(),
+    )
+
+
+def _limit() -> int | None:
+    """Return the limit of parallel Jobs over all benchmarks; anything but a whole number above 0 is refused."""
+    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or not int(text):
+        sys.exit(f"{LIMIT_VARIABLE}: {text!r} is no number of Jobs; use a whole number above 0, or leave it out.")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,13 @@ the same knowledge for the operator, and a test compares the two.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from inferbench_runner.contract import CACHE_VARIABLE, Execution, FailureReason, Phase, Precision, Weights
 from inferbench_runner.words import listed
+
+NEURON_EXTRA: Final = "neuron"
+"""Extra whose libraries for the device are AWS's own: under their names, PyPI has packages that only say so."""
 
 
 class RunnerError(Exception):
@@ -33,11 +36,13 @@ class MissingDependencyError(RunnerError):
 
     reason = FailureReason.MISSING_DEPENDENCY
 
-    def __init__(self, module: str | None, extra: str) -> None:
-        """Name the module that could not be imported and the extra that brings it."""
-        super().__init__(
-            f"Python module {module} is missing; install it with pip install 'inferbench-operator[{extra}]'."
-        )
+    def __init__(self, module: str | None, extra: str, way_out: str = "") -> None:
+        """Name the module that could not be imported, and the extra that brings it or another way out."""
+        install = f"pip install 'inferbench-operator[{extra}]'"
+        usual = f"install it with {install}"
+        if extra == NEURON_EXTRA:
+            usual = f"use the image runner-neuronx, or {install} with AWS's pip repository, since PyPI has stubs only"
+        super().__init__(f"Python module {module} is missing; {way_out or usual}.")
 
 
 class DeviceNotFoundError(RunnerError):

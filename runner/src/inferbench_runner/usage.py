@@ -31,9 +31,15 @@ class Usage:
     sharing: frozenset[str] = frozenset()
     """Ways in which the device is shared out, such as MIG."""
     recompilations: int = 0
+    monitor_p50_microseconds: int | None = None
+    """The device's own time of a call by its monitor, which is asked before the span."""
+    monitor_p99_microseconds: int | None = None
 
     def __add__(self, other: Self) -> Self:
-        """Join two spans; energy that one of them lacks is lacking in the sum."""
+        """Join two spans; energy that one of them lacks is lacking in the sum.
+
+        Percentiles of the device's monitor can't be joined: the first ones stay.
+        """
         energies = (self.energy_millijoules, other.energy_millijoules)
         return type(self)(
             energy_millijoules=None if energies[0] is None or energies[1] is None else energies[0] + energies[1],
@@ -44,6 +50,8 @@ class Usage:
             peak_memory_bytes=_most(self.peak_memory_bytes, other.peak_memory_bytes),
             sharing=self.sharing | other.sharing,
             recompilations=self.recompilations + other.recompilations,
+            monitor_p50_microseconds=_first(self.monitor_p50_microseconds, other.monitor_p50_microseconds),
+            monitor_p99_microseconds=_first(self.monitor_p99_microseconds, other.monitor_p99_microseconds),
         )
 
     def to_report(self) -> DeviceUse:
@@ -58,7 +66,13 @@ class Usage:
             peak_memory_mebibytes=None if memory is None else memory // 2**20,
             sharing=tuple(sorted(self.sharing)),
             recompilations=self.recompilations,
+            monitor_p50_microseconds=self.monitor_p50_microseconds,
+            monitor_p99_microseconds=self.monitor_p99_microseconds,
         )
+
+
+def _first(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first
 
 
 def _least(first: int | None, second: int | None) -> int | None:

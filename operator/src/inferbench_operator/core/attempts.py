@@ -14,19 +14,38 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from inferbench_operator.core.facts import Attempt, Pod, Termination
+from inferbench_operator.core.facts import Attempt, ClusterWarning, Pod, Termination
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.reports import printable
 from inferbench_operator.models.benchmark import ExecutionPolicy
 from inferbench_runner import contract as runner
-from inferbench_runner.contract import CellFailed, CellMeasured, Position
+from inferbench_runner.contract import Caveat, CellFailed, CellMeasured, Position
 
 # Job and pod are watched apart, so the end of a Job may be seen before that of its pod, which alone has the figures.
 _LAST_CALL = timedelta(seconds=10)
 # The runner ends by itself when its deadline passes, and keeps what it has; only one that hangs is cut off.
 _DEADLINE_GRACE = timedelta(seconds=60)
 _SIGTERM_EXIT_CODE = 143
+_LOST_GRACE = timedelta(seconds=30)
+_DISRUPTIONS = {
+    "PreemptionByScheduler": (Reason.PREEMPTED, "A pod of higher priority took its place"),
+    "DeletionByTaintManager": (Reason.NODE_LOST, "Its node got a taint that it doesn't tolerate, or is out of reach"),
+    "DeletionByPodGC": (Reason.NODE_LOST, "Its node is gone"),
+    "EvictionByEvictionAPI": (Reason.DRAINED, "Its node is drained, as for a spot interruption or a consolidation"),
+    "TerminationByKubelet": (Reason.NODE_SHUTDOWN, "Its node shuts down, or needs its place for a critical pod"),
+}
+_HOPELESS = {"InvalidImageName", "ErrImageNeverPull"}
+"""Reasons for which a container waits that time does not mend."""
+_PULLS = {"ErrImagePull", "ImagePullBackOff"}
+_NEVER_PULLED = ("not found", "manifest unknown", "denied", "unauthorized", "authorization failed", "no match for")
+"""What registries say of an image that another pod would not get either."""
+_TYPED_WAITS = {*_HOPELESS, *_PULLS, "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+"""Reasons for which a container waits that say more than that its deadline has passed."""
 _ENDS_OF_OTHER_CAUSES = {0, runner.INVALID_PLAN_EXIT_CODE, runner.DEADLINE_EXIT_CODE, _SIGTERM_EXIT_CODE}
+
+
+_POD_FAILED = "BackoffLimitExceeded"
+"""Reason of a Job whose only pod failed, or was deleted."""
 
 
 class Stage(StrEnum):
@@ -67,20 +86,34 @@ class Judgement:
 
 def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
     """Return what the attempt amounts to at the time `now`."""
-    pod = attempt.pod
-    if pod and pod.terminated:
-        return _ended(attempt, pod, pod.terminated)
-    if pod and pod.phase in {"Failed", "Succeeded"}:
-        return _all_failed(attempt, _pod_failure(pod))
+    if attempt.suspended and not attempt.deleting and not attempt.finished_at:
+        said = f": {attempt.warning.message}" if attempt.warning else "."
+        message = f"The Job is suspended; its queue has not admitted it yet{said}"
+        return Judgement(attempt, Stage.WAITING, Reason.QUEUED, message)
+    if attempt.pod and attempt.started_at and attempt.pod.created_at < attempt.started_at:
+        # Of the time before its queue took the Job back.
+        attempt = replace(attempt, pod=None)
+    if attempt.pod and (found := _pod_ended(attempt, attempt.pod, now)):
+        return found
     if attempt.finished_at:
         return _job_ended(attempt, attempt.finished_at + _LAST_CALL, now)
     if attempt.deleting:
         return _all_failed(attempt, Failure(Reason.JOB_LOST, "The Job was deleted before its runner had reported."))
-    if attempt.suspended:
-        return Judgement(
-            attempt, Stage.WAITING, Reason.QUEUED, "The Job is suspended; its queue has not admitted it yet."
-        )
-    return _in_progress(attempt, policy, now)
+    found = _in_progress(attempt, policy, now)
+    if attempt.pod and attempt.pod.gone_at and found.look_again_at:
+        return replace(found, look_again_at=min(found.look_again_at, attempt.pod.gone_at + _LOST_GRACE))
+    return found
+
+
+def _pod_ended(attempt: Attempt, pod: Pod, now: datetime) -> Judgement | None:
+    if pod.terminated:
+        return _ended(attempt, pod, pod.terminated)
+    if pod.phase in {"Failed", "Succeeded"}:
+        return _all_failed(attempt, _pod_failure(pod))
+    if pod.gone_at and now >= pod.gone_at + _LOST_GRACE:
+        # Nobody confirms its end: its node doesn't answer any more.
+        return _all_failed(attempt, _disruption(pod) or _lost(), overdue=True)
+    return None
 
 
 def _job_ended(attempt: Attempt, last_call: datetime, now: datetime) -> Judgement:
@@ -99,11 +132,16 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
         return _until(pod.started_at + limit + _DEADLINE_GRACE, now, running, Reason.MEASURE_DEADLINE, limit)
     if pod and pod.scheduled_at:
         reason, message = _word(pod.waiting_reason) or Reason.STARTING, pod.waiting_message
+        if attempt.warning and not message:
+            reason, message = _word(attempt.warning.reason) or reason, attempt.warning.message
         limit = timedelta(seconds=policy.start_deadline_seconds)
         waiting = Judgement(attempt, Stage.WAITING, reason, message)
-        return _until(pod.scheduled_at + limit, now, waiting, Reason.START_DEADLINE, limit)
-    reason = Reason.POD_MISSING if pod is None else Reason.UNSCHEDULABLE if pod.unschedulable else Reason.SCHEDULING
-    message = "The Job has no pod yet." if pod is None else pod.unschedulable
+        due = now if reason in _HOPELESS else pod.scheduled_at + limit
+        return _until(due, now, waiting, Reason.START_DEADLINE, limit)
+    if pod:
+        reason, message = Reason.UNSCHEDULABLE if pod.unschedulable else Reason.SCHEDULING, pod.unschedulable
+    else:
+        reason, message = _without_pod(attempt.warning)
     limit = timedelta(seconds=policy.scheduling_deadline_seconds)
     waiting = Judgement(attempt, Stage.WAITING, reason, message)
     # The time that the Job spent in a queue does not count.
@@ -111,12 +149,27 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
     return _until(since + limit, now, waiting, Reason.SCHEDULING_DEADLINE, limit)
 
 
+def is_silent(attempt: Attempt) -> bool:
+    """Whether an attempt waits without telling for what; Events may know, or its queue."""
+    pod = attempt.pod
+    if attempt.deleting or attempt.finished_at:
+        return False
+    if attempt.suspended:
+        return True
+    return pod is None or (pod.scheduled_at is not None and not pod.started_at and not pod.waiting_message)
+
+
+def _without_pod(warning: ClusterWarning | None) -> tuple[Reason, str]:
+    if warning is None:
+        return Reason.POD_MISSING, "The Job has no pod yet."
+    reason = Reason.QUOTA_EXCEEDED if "exceeded quota" in warning.message else Reason.POD_REFUSED
+    return reason, warning.message
+
+
 def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reason, limit: timedelta) -> Judgement:
     """Return `judgement` as long as the deadline lies ahead, otherwise its end."""
     if now < deadline:
-        return Judgement(
-            judgement.attempt, judgement.stage, judgement.reason, judgement.message, look_again_at=deadline
-        )
+        return replace(judgement, look_again_at=deadline)
     seconds = int(limit.total_seconds())
     doing = {
         Reason.SCHEDULING_DEADLINE: f"No node took the pod within schedulingDeadlineSeconds ({seconds} s)",
@@ -124,14 +177,28 @@ def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reas
         Reason.MEASURE_DEADLINE: f"The runner did not finish within measureDeadlineSeconds ({seconds} s)",
     }[reason]
     last = f": {judgement.message}" if judgement.message else "."
-    return _all_failed(judgement.attempt, Failure(reason, doing + last), overdue=True)
+    if judgement.reason not in _TYPED_WAITS:
+        return _all_failed(judgement.attempt, Failure(reason, doing + last), overdue=True)
+    again = judgement.reason not in {*_HOPELESS, "CreateContainerConfigError"} and not (
+        judgement.reason in _PULLS and any(words in judgement.message.lower() for words in _NEVER_PULLED)
+    )
+    return _all_failed(judgement.attempt, Failure(judgement.reason, doing + last, retryable=again), overdue=True)
 
 
 def _ended(attempt: Attempt, pod: Pod, end: Termination) -> Judgement:
     report = end.report
-    measured = {entry.cell: entry for entry in report.measured} if report else {}
+    disruption = _disruption(pod)
+    # Of a disrupted runner only what it had finished counts: the rest is measured again, to the end.
+    measured = {
+        entry.cell: entry
+        for entry in (report.measured if report else ())
+        if not (disruption and Caveat.FEWER_PROCESSES in entry.caveats)
+    }
     typed = {entry.cell: _typed(entry) for entry in report.failed} if report else {}
     missing = [cell for cell in attempt.cells if cell not in measured and cell not in typed]
+    if disruption:
+        failed = dict.fromkeys(missing, disruption)
+        return Judgement(attempt, Stage.ENDED, measured=measured, failed=typed | failed)
     doing = end.report.doing if end.report and _died_of_its_work(pod, end) else None
     culprit = doing.cell if doing and doing.cell in missing else None
     failed = typed | _unspoken(missing, _container_failure(pod, end), doing, culprit)
@@ -195,7 +262,21 @@ def _exit_failure(code: int, said: str) -> Failure:
             return Failure(Reason.RUNNER_FAILED, f"The runner ended with exit code {code}.{said}")
 
 
+def _disruption(pod: Pod) -> Failure | None:
+    """Return why the cluster took the pod away; None where it did not, or for what the pod itself used up."""
+    if not pod.disruption or pod.reason == Reason.EVICTED:
+        return None
+    reason, why = _DISRUPTIONS.get(pod.disruption, (Reason.POD_LOST, "The cluster took the pod away"))
+    return Failure(reason, f"{why}: {pod.disruption_message or pod.disruption}")
+
+
+def _lost() -> Failure:
+    return Failure(Reason.POD_LOST, "Its pod was deleted before it had reported.")
+
+
 def _pod_failure(pod: Pod) -> Failure:
+    if found := _disruption(pod):
+        return found
     if pod.reason == Reason.EVICTED:
         return Failure(Reason.EVICTED, f"The node evicted the pod: {pod.message or 'no reason given.'}")
     if pod.phase == "Succeeded":
@@ -207,6 +288,9 @@ def _pod_failure(pod: Pod) -> Failure:
 def _job_failure(attempt: Attempt) -> Failure:
     if not attempt.failed_reason:
         return Failure(Reason.NO_REPORT, "The Job is complete, but its pod was removed before its report was read.")
+    disrupted = _disruption(attempt.pod) if attempt.pod else _lost()
+    if disrupted and attempt.failed_reason == _POD_FAILED:
+        return disrupted
     return Failure(Reason.JOB_FAILED, f"The Job failed ({attempt.failed_reason}): {attempt.failed_message}")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
 
 from inferbench_operator.core import jobs, names, results
 from inferbench_operator.core.attempts import Failure, Judgement, Stage
@@ -10,9 +13,10 @@ from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.matrix import Cell, PlanGroup, group
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.settings import Settings
-from inferbench_operator.core.situation import Situation
+from inferbench_operator.core.situation import Situation, run_over
+from inferbench_operator.models.benchmark import Accelerator
 from inferbench_operator.models.status import CellState, CellStatus
-from inferbench_runner.contract import FailureReason, Verdict
+from inferbench_runner.contract import AcceleratorKind, FailureReason, Verdict
 
 _MESSAGE_LENGTH = 200
 
@@ -20,28 +24,93 @@ _MESSAGE_LENGTH = 200
 def entries(situation: Situation, refusals: Mapping[str, str]) -> dict[str, CellStatus]:
     """Return the status entries of all cells by hash; `refusals` are Jobs that the API server does not take."""
     found = {cell.hash: _entry(situation, cell) for cell in situation.cells}
+    if situation.spec.cancel:
+        return {cell: entry if entry.state.terminal else _cancelled(entry) for cell, entry in found.items()}
+    if situation.over:
+        return {cell: _given_up(situation, entry) for cell, entry in found.items()}
     return found | _refused(situation, found, refusals)
 
 
-def new_jobs(situation: Situation, entries: Mapping[str, CellStatus], settings: Settings) -> tuple[Manifest, ...]:
-    """Return Jobs for the cells that have none, group by group, within the limit of parallel Jobs."""
+def _given_up(situation: Situation, entry: CellStatus) -> CellStatus:
+    if entry.state.terminal:
+        return entry
+    why = run_over(situation.spec)
+    message = names.shortened(why.message, _MESSAGE_LENGTH)
+    return entry.model_copy(update={"state": CellState.FAILED, "reason": why.reason, "message": message})
+
+
+def _cancelled(entry: CellStatus) -> CellStatus:
+    return entry.model_copy(update={"state": CellState.SKIPPED, "reason": Reason.CANCELLED.value, "message": ""})
+
+
+def new_jobs(
+    situation: Situation, entries: Mapping[str, CellStatus], settings: Settings, slots: int | None
+) -> tuple[tuple[Manifest, ...], int]:
+    """Return Jobs for the cells that have none, group by group, within the limits of parallel Jobs.
+
+    Also return how many more there would be if the operator's own limit, of which `slots` are left, were higher.
+    """
     if situation.run != situation.benchmark.status.run:
         # The run's identity must be stored before its first Job exists, or a crash could start another run beside it.
-        return ()
-    active = {
-        judgement.attempt.plan
-        for judgement in situation.judgements
-        if judgement.stage is not Stage.ENDED or judgement.overdue
-    }
-    free = situation.spec.execution.max_parallel_jobs - len(active)
+        return (), 0
+    if situation.spec.suspend or situation.spec.cancel or situation.over:
+        return (), 0
+    going = [one for one in situation.judgements if one.stage is not Stage.ENDED or one.overdue]
+    active = {judgement.attempt.plan for judgement in going}
+    room = _Room(situation, going)
+    broken = _broken_nodes(situation)
     wanted: list[Manifest] = []
-    for plan in _plans(situation):
+    held = 0
+    # The cheapest first, so that a mistake which all of them share costs little.
+    for plan in sorted(_plans(situation), key=lambda plan: _price(situation, plan)):
         missing = _missing(plan, entries)
-        if missing and plan.hash not in active and len(wanted) < free:
-            placement = situation.placements[missing[0].accelerator.name]
+        if not missing or plan.hash in active or not room.take(missing[0].accelerator):
+            continue
+        if slots is not None and len(wanted) >= slots:
+            held += 1
+        else:
+            placement = replace(situation.placements[missing[0].accelerator.name], avoid=broken)
             number = _next_attempt(plan, entries)
             wanted.append(jobs.job(situation.benchmark, situation.run.id, plan, missing, number, placement, settings))
-    return tuple(wanted)
+    return tuple(wanted), held
+
+
+class _Room:
+    """How many more Jobs there may be, in all and on each accelerator."""
+
+    def __init__(self, situation: Situation, going: Sequence[Judgement]) -> None:
+        """Count those that go on."""
+        by_cell = {cell.hash: cell.accelerator.name for cell in situation.cells}
+        self._left = situation.spec.execution.max_parallel_jobs - len({one.attempt.plan for one in going})
+        self._used = Counter(by_cell.get(one.attempt.cells[0], "") for one in going if one.attempt.cells)
+
+    def take(self, accelerator: Accelerator) -> bool:
+        """Take a place on an accelerator if there is one left."""
+        limit = accelerator.max_parallel_jobs
+        if self._left <= 0 or (limit is not None and self._used[accelerator.name] >= limit):
+            return False
+        self._left -= 1
+        self._used[accelerator.name] += 1
+        return True
+
+
+def _price(situation: Situation, plan: PlanGroup) -> Decimal:
+    """Return the price of an hour, for an order: that of a CPU node without a price comes first, of others last."""
+    placement = situation.placements[plan.cells[0].accelerator.name]
+    if placement.usd_per_hour is not None:
+        return placement.usd_per_hour
+    return Decimal(0) if placement.kind is AcceleratorKind.CPU else Decimal("Infinity")
+
+
+def _broken_nodes(situation: Situation) -> tuple[str, ...]:
+    """Return the nodes whose devices reported a fault of their own."""
+    found = {
+        judgement.attempt.pod.node
+        for judgement in situation.judgements
+        if judgement.attempt.pod
+        and any(failure.reason == FailureReason.HARDWARE_ERROR for failure in judgement.failed.values())
+    }
+    return tuple(sorted(found - {""}))
 
 
 def _entry(situation: Situation, cell: Cell) -> CellStatus:
@@ -50,6 +119,12 @@ def _entry(situation: Situation, cell: Cell) -> CellStatus:
     before = situation.before.get(cell.hash)
     attempts = max([judgement.attempt.number for judgement in tried], default=0)
     attempts = max(attempts, before.attempts if before else 0)
+    found = _state(situation, cell, tried, attempts)
+    return found if found.disruptions or not before else found.model_copy(update={"disruptions": before.disruptions})
+
+
+def _state(situation: Situation, cell: Cell, tried: Sequence[Judgement], attempts: int) -> CellStatus:
+    before = situation.before.get(cell.hash)
     if stored := situation.measured.get(cell.hash):
         return results.entry(cell, state=CellState.SUCCEEDED, attempts=attempts, **results.figures(stored.status))
     if kept := situation.reusable.get(cell.hash):
@@ -58,7 +133,10 @@ def _entry(situation: Situation, cell: Cell) -> CellStatus:
     if latest and latest.stage is not Stage.ENDED:
         state = CellState.RUNNING if latest.stage is Stage.RUNNING else CellState.WAITING
         message = names.shortened(latest.message, _MESSAGE_LENGTH)
-        return results.entry(cell, state=state, attempts=attempts, reason=latest.reason, message=message)
+        due = latest.look_again_at
+        return results.entry(
+            cell, state=state, attempts=attempts, reason=latest.reason, message=message, deadline_time=due
+        )
     return _retry_or_fail(situation, cell, attempts, _failure(cell, latest, before, attempts))
 
 
@@ -80,17 +158,33 @@ def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Fai
         return results.entry(cell, state=CellState.PENDING, attempts=attempts)
     # What another cell has cost is not held against this one; each death is held against some cell, so that it ends.
     told = (judgement.failed.get(cell.hash) for judgement in situation.judgements)
-    own = attempts - sum(why is not None and why.reason == Reason.OTHER_CELL_FAILED for why in told)
-    innocent = failure.reason == Reason.OTHER_CELL_FAILED
-    final = not failure.retryable or (own > situation.spec.execution.retries and not innocent)
+    others = sum(why is not None and why.reason == Reason.OTHER_CELL_FAILED for why in told)
+    disruptions, policy = _disruptions(situation.before.get(cell.hash), attempts, failure), situation.spec.execution
+    if failure.reason == Reason.STOPPED:
+        final = False
+    elif failure.reason in names.DISRUPTIONS:
+        final = disruptions > policy.disruption_retries
+    else:
+        innocent = failure.reason == Reason.OTHER_CELL_FAILED
+        final = not failure.retryable or (attempts - others - disruptions > policy.retries and not innocent)
     return results.entry(
         cell,
         state=CellState.FAILED if final else CellState.PENDING,
         attempts=attempts,
+        disruptions=disruptions,
         reason=failure.reason,
         message=names.shortened(failure.message, _MESSAGE_LENGTH),
         verdict=Verdict.INVALID if failure.reason == FailureReason.NUMERIC_MISMATCH else None,
     )
+
+
+def _disruptions(before: CellStatus | None, attempts: int, failure: Failure) -> int:
+    """Return how many attempts at a cell were disrupted: those that the status has told of, and the present one."""
+    cut_short = failure.reason in names.DISRUPTIONS or failure.reason == Reason.STOPPED
+    if before is None:
+        return int(cut_short)
+    told = before.attempts == attempts and (before.has_failed or before.reason == Reason.CANCELLED)
+    return before.disruptions + (cut_short and not told)
 
 
 def _plans(situation: Situation) -> Iterator[PlanGroup]:

@@ -79,18 +79,30 @@ def of_run(
     judgements: Iterable[Judgement],
     now: datetime,
     *,
-    blocked: str = "",
+    obstacle: tuple[Reason, str] | None = None,
 ) -> list[Condition]:
     """Return the conditions of a benchmark whose run goes on or has ended."""
     conditions = Conditions(benchmark, now)
+    suspended, cancelled = (benchmark.spec.suspend, benchmark.spec.cancel) if benchmark.spec else (False, False)
     same_run = benchmark.status.run is not None and benchmark.status.run.id == run.id
     conditions.set(ConditionType.ACCEPTED, _TRUE, Reason.ACCEPTED, f"Cells in the matrix: {counts.total}.")
     _capacity(conditions, list(judgements), same_run=same_run)
+    if suspended:
+        conditions.set(ConditionType.SUSPENDED, _TRUE, Reason.SUSPENDED, "No Job is started; set suspend to false.")
     finished = all(cell.state.terminal for cell in cells)
-    if not finished:
-        reason, message = _progress(counts, cells, blocked)
+    if not finished and suspended and not (counts.running or counts.waiting):
+        # Nothing goes on, and nothing is wrong: in progress by kstatus's rules, until it is resumed.
+        message = f"{counts.progress} cells finished; the others wait until suspend is false."
+        conditions.set(ConditionType.READY, _FALSE, Reason.SUSPENDED, message)
+    elif not finished:
+        reason, message = _progress(counts, cells, obstacle)
         conditions.set(ConditionType.RECONCILING, _TRUE, reason, message)
         conditions.set(ConditionType.READY, _FALSE, reason, message)
+    elif cancelled and counts.skipped:
+        message = f"{counts.skipped} of {counts.total} cells were given up; set cancel to false to measure them."
+        conditions.set(ConditionType.STALLED, _TRUE, Reason.CANCELLED, message)
+        conditions.set(ConditionType.READY, _FALSE, Reason.CANCELLED, message)
+        conditions.set(ConditionType.SUCCEEDED, _FALSE, Reason.CANCELLED, message)
     elif failed := [cell for cell in cells if cell.state is CellState.FAILED]:
         message = _failure_message(failed, counts)
         conditions.set(ConditionType.STALLED, _TRUE, Reason.CELLS_FAILED, message)
@@ -127,13 +139,16 @@ def _capacity(conditions: Conditions, judgements: list[Judgement], *, same_run: 
         conditions.keep(ConditionType.CAPACITY_AVAILABLE)
 
 
-def _progress(counts: CellCounts, cells: Sequence[CellStatus], blocked: str) -> tuple[Reason, str]:
+def _progress(
+    counts: CellCounts, cells: Sequence[CellStatus], obstacle: tuple[Reason, str] | None
+) -> tuple[Reason, str]:
     tally = (
         f"{counts.progress} cells finished; {counts.running} running, {counts.waiting} waiting, "
         f"{counts.pending} not started."
     )
-    if blocked:
-        return Reason.JOB_REFUSED, f"{tally} The API server does not let the operator create a Job: {blocked}"
+    if obstacle:
+        reason, message = obstacle
+        return reason, f"{tally} {message}"
     waiting = next((cell for cell in cells if cell.state is CellState.WAITING and cell.message), None)
     if counts.running or waiting is None:
         return Reason.MEASURING if counts.running else Reason.WAITING, tally

@@ -44,6 +44,8 @@ class Decision:
     create_jobs: tuple[Manifest, ...] = ()
     delete_jobs: tuple[Attempt, ...] = ()
     delete_results: tuple[Result, ...] = ()
+    held: int = 0
+    """Jobs that are not created because other benchmarks' Jobs take up the operator's own limit."""
     look_again_at: datetime | None = None
 
 
@@ -71,9 +73,9 @@ def _decide_run(
         # Nothing else before they are stored; the next look, at once, finds them and goes on from there.
         return Decision(results=new_results, look_again_at=now)
     entries = cells.entries(situation, observed.refusals)
-    status = _status(situation, list(entries.values()), now, blocked=observed.blocked)
     # What is to go goes first: its devices are wanted, and a quota may leave no room for both.
-    wanted = () if foreign else cells.new_jobs(situation, entries, settings)
+    wanted, held = ((), 0) if foreign else cells.new_jobs(situation, entries, settings, observed.slots)
+    status = _status(situation, list(entries.values()), now, _obstacle(observed, held))
     overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
     deadlines = [judgement.look_again_at for judgement in situation.judgements if judgement.look_again_at]
     if overdue or foreign or wanted or situation.run != benchmark.status.run:
@@ -81,6 +83,11 @@ def _decide_run(
         # announces our own writes.
         deadlines.append(now)
     stale_results: tuple[Result, ...] = ()
+    unfinished = status.run is not None and status.run.completion_time is None
+    if unfinished and situation.run.deadline_time and not situation.over and not situation.spec.suspend:
+        deadlines.append(situation.run.deadline_time)
+    if situation.next_tick:
+        deadlines.append(situation.next_tick)
     done = status.run.completion_time if status.run else None
     if done:
         expired = done + timedelta(seconds=situation.spec.execution.ttl_seconds_after_finished)
@@ -95,6 +102,7 @@ def _decide_run(
         urgent=_urgent(benchmark.status, status),
         events=events.between(benchmark.status, status),
         create_jobs=wanted,
+        held=held,
         delete_jobs=tuple(attempt for attempt in (*foreign, *overdue) if not attempt.deleting),
         delete_results=stale_results,
         look_again_at=min(deadlines, default=None),
@@ -143,7 +151,9 @@ def _new_results(situation: Situation, found: Sequence[Result]) -> tuple[ResultW
     return tuple(writes.values())
 
 
-def _status(situation: Situation, entries: Sequence[CellStatus], now: datetime, *, blocked: str) -> BenchmarkStatus:
+def _status(
+    situation: Situation, entries: Sequence[CellStatus], now: datetime, obstacle: tuple[Reason, str] | None
+) -> BenchmarkStatus:
     counts = _counts(entries)
     finished = all(entry.state.terminal for entry in entries)
     run = situation.run
@@ -152,13 +162,23 @@ def _status(situation: Situation, entries: Sequence[CellStatus], now: datetime, 
     return BenchmarkStatus(
         observed_generation=situation.benchmark.generation,
         conditions=conditions.of_run(
-            situation.benchmark, run, counts, entries, situation.judgements, now, blocked=blocked
+            situation.benchmark, run, counts, entries, situation.judgements, now, obstacle=obstacle
         ),
         run=run,
         cells=counts,
+        next_schedule_time=situation.next_tick,
         slowest_p95_microseconds=max((entry.p95_microseconds or 0 for entry in entries), default=0) or None,
         results=list(entries),
     )
+
+
+def _obstacle(observed: Observed, held: int) -> tuple[Reason, str] | None:
+    """Return what keeps the operator from creating a Job."""
+    if observed.blocked:
+        return Reason.JOB_REFUSED, f"The API server does not let the operator create a Job: {observed.blocked}"
+    if held:
+        return Reason.WAITING_FOR_TURN, f"Jobs that wait until the operator's limit leaves them a place: {held}."
+    return None
 
 
 def _counts(entries: Sequence[CellStatus]) -> CellCounts:

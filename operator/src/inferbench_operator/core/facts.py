@@ -26,6 +26,8 @@ class Benchmark:
     """None where the stored object does not fit this version's models; `spec_error` then says why."""
     spec_error: str
     status: BenchmarkStatus
+    rerun: str = ""
+    """What the annotation says that asks for another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,19 @@ class Pod:
     reason: str = ""
     """Reason on the pod itself, such as Evicted."""
     message: str = ""
+    disruption: str = ""
+    """Why the cluster takes the pod away (condition DisruptionTarget), such as PreemptionByScheduler."""
+    disruption_message: str = ""
+    gone_at: datetime | None = None
+    """When a pod that is being deleted has had its grace period."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWarning:
+    """A Warning Event on a Job or a pod."""
+
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +100,8 @@ class Attempt:
     failed_reason: str = ""
     failed_message: str = ""
     pod: Pod | None = None
+    warning: ClusterWarning | None = None
+    """What the cluster says about an attempt that waits without a word of its own."""
     full_report: FullReport | None = None
 
 
@@ -108,5 +125,7 @@ class Observed:
     results: tuple[Result, ...] = ()
     blocked: str = ""
     """Why the API server does not let the operator create a Job for now, such as a quota; empty if it does."""
+    slots: int | None = None
+    """How many more Jobs the operator's own limit leaves to this benchmark; None means any number."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Why the API server refused to create a Job for this generation of the benchmark, by name of the Job."""

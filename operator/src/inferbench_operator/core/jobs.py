@@ -16,6 +16,13 @@ from inferbench_runner.contract import PLAN_VARIABLE, AcceleratorKind, Device, M
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+"""On a pod: its node is not consolidated while it runs."""
+
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - in the pod
+_SHARED_MEMORY_LIMIT: Final = "1Gi"
+"""Counts towards the memory limit once it is used; a container runtime gives 64 MiB."""
+
 # The restricted Pod Security Standard; the user id is the images' own.
 _SECURITY_CONTEXT: Final = {
     "allowPrivilegeEscalation": False,
@@ -24,6 +31,8 @@ _SECURITY_CONTEXT: Final = {
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Manifest = dict[str, Any]
 
@@ -70,7 +79,9 @@ def job(
         raise ValueError(msg)
     runner = cells[0].runner
     labels = _labels(benchmark, run, group, attempt, runner)
-    annotations = runner.annotations | {names.ANNOTATION_CELLS: ",".join(cell.hash for cell in cells)}
+    annotations = (
+        {DO_NOT_DISRUPT: "true"} | runner.annotations | {names.ANNOTATION_CELLS: ",".join(cell.hash for cell in cells)}
+    )
     image = image_of(cells[0], placement, settings)
     measurement = Measurement.model_validate(spec.measurement.model_dump())
     plan = plan_of(cells, placement, measurement, spec.execution, image=image)
@@ -135,19 +146,35 @@ def _pod(runner: Runner, placement: Placement, *, image: str, plan: Plan, exclus
         "runtimeClassName": runner.runtime_class_name,
         "nodeSelector": dict(runner.node_selector),
         "imagePullSecrets": [{"name": name} for name in runner.image_pull_secrets],
-        "affinity": runner.affinity or _affinity(placement, exclusive=exclusive),
+        "affinity": _avoiding(runner.affinity or _affinity(placement, exclusive=exclusive), placement.avoid),
+        "resourceClaims": list(runner.resource_claims),
     }
+    scratch, mounts = _scratch(runner)
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "tolerations": [*_tolerations(placement), *runner.tolerations],
-        "volumes": [{"name": "tmp", "emptyDir": {}}, *runner.volumes],
-        "containers": [_container(runner, placement, image=image, plan=plan)],
+        "volumes": [*scratch, *runner.volumes],
+        "containers": [_container(runner, placement, mounts, image=image, plan=plan)],
     } | {key: value for key, value in optional.items() if value}
 
 
-def _container(runner: Runner, placement: Placement, *, image: str, plan: Plan) -> Manifest:
+def _scratch(runner: Runner) -> tuple[list[Manifest], list[Manifest]]:
+    """Return the volumes that a runner may write to, and where they are mounted, unless the user mounts others."""
+    volumes: list[tuple[Manifest, Manifest]] = [
+        ({"name": "tmp", "emptyDir": {}}, {"name": "tmp", "mountPath": "/tmp"}),  # noqa: S108 - in the pod
+        (
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _SHARED_MEMORY_LIMIT}},
+            {"name": "shm", "mountPath": _SHARED_MEMORY},
+        ),
+    ]
+    taken = {str(mount.get("mountPath", "")).rstrip("/") for mount in runner.volume_mounts}
+    kept = [(volume, mount) for volume, mount in volumes if mount["mountPath"] not in taken]
+    return [volume for volume, _ in kept], [mount for _, mount in kept]
+
+
+def _container(runner: Runner, placement: Placement, mounts: Sequence[Manifest], *, image: str, plan: Plan) -> Manifest:
     # Kubernetes would expand $(NAME) in a variable's value; in JSON a $ can only be part of a string, and written so.
     plan_json = plan.model_dump_json(exclude_defaults=True).replace("$", "\\u0024")
     return {
@@ -158,7 +185,7 @@ def _container(runner: Runner, placement: Placement, *, image: str, plan: Plan) 
         "env": [*runner.env, {"name": "HOME", "value": "/tmp"}, {"name": PLAN_VARIABLE, "value": plan_json}],  # noqa: S108 - in the pod
         "envFrom": list(runner.env_from),
         "resources": _resources(runner, placement),
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *runner.volume_mounts],  # noqa: S108 - in the pod
+        "volumeMounts": [*mounts, *runner.volume_mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _SECURITY_CONTEXT | runner.security_context,
     }
@@ -166,18 +193,25 @@ def _container(runner: Runner, placement: Placement, *, image: str, plan: Plan) 
 
 def _resources(runner: Runner, placement: Placement) -> Manifest:
     resources: Manifest = dict(runner.resources)
-    for part in ("limits", "requests") if placement.resource else ():
+    own: Manifest = {placement.resource: str(placement.devices)} if placement.resource else {}
+    if placement.room and not any(_sizes(resources.get(part)) for part in ("limits", "requests")):
+        # Equal requests and limits, with whole processors: quality of service "Guaranteed".
+        own |= {"cpu": str(placement.room.processors), "memory": f"{placement.room.memory_mebibytes}Mi"}
+    for part in ("limits", "requests") if own else ():
         given = resources.get(part, {})
         # What is no map is left as it is: the API server says so in better words.
         if isinstance(given, dict):
-            resources[part] = given | {placement.resource: str(placement.devices)}
+            resources[part] = given | own
     return resources
 
 
+def _sizes(given: Any) -> bool:  # noqa: ANN401 - whatever the user wrote
+    """Whether somebody has thought of how large the pod is."""
+    return bool(given) and (not isinstance(given, dict) or not given.keys().isdisjoint({"cpu", "memory"}))
+
+
 def _tolerations(placement: Placement) -> list[Manifest]:
-    if placement.resource is None:
-        return []
-    return [{"key": placement.resource, "operator": "Exists", "effect": "NoSchedule"}]
+    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in placement.taints]
 
 
 def _affinity(placement: Placement, *, exclusive: bool) -> Manifest:
@@ -188,14 +222,10 @@ def _affinity(placement: Placement, *, exclusive: bool) -> Manifest:
             "operator": "In",
             "values": list(placement.instance_types),
         }
-        affinity["nodeAffinity"] = {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": [expression]}]
-            }
-        }
+        affinity["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     if exclusive:
         affinity["podAntiAffinity"] = {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
+            _REQUIRED: [
                 {
                     "labelSelector": {"matchExpressions": [{"key": names.LABEL_BENCHMARK, "operator": "Exists"}]},
                     "namespaceSelector": {},
@@ -204,3 +234,15 @@ def _affinity(placement: Placement, *, exclusive: bool) -> Manifest:
             ]
         }
     return affinity
+
+
+def _avoiding(affinity: Manifest, nodes: Sequence[str]) -> Manifest:
+    """Return the affinity without these nodes; alternatives of the user's own are each narrowed."""
+    if not nodes:
+        return affinity
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    of_nodes: Manifest = dict(affinity.get("nodeAffinity") or {})
+    required: Manifest = dict(of_nodes.get(_REQUIRED) or {})
+    terms: list[Manifest] = required.get("nodeSelectorTerms") or [{}]
+    narrowed = [term | {"matchFields": [*term.get("matchFields", []), *fields]} for term in terms]
+    return affinity | {"nodeAffinity": of_nodes | {_REQUIRED: required | {"nodeSelectorTerms": narrowed}}}

@@ -21,6 +21,9 @@ from inferbench_runner.contract import MAX_SHAPES, Precision, Shape
 _VISION_TASKS = frozenset({"image-classification", "image-feature-extraction", "object-detection"})
 _VISION_IDS = frozenset({"google/vit-base-patch16-224"})
 
+# Fields of an accelerator that are names and limits, or told apart in the hash.
+_NOT_HARDWARE = {"instance_types", "max_parallel_jobs", "name", "precision", "runner"}
+
 # Runner fields that decide where and under whose name a pod runs, or how it is labelled, but not how fast.
 _NOT_MEASURED = {
     "annotations",
@@ -128,10 +131,10 @@ def _cell(
     sequence_length: int | None,
     batch_size: int,
 ) -> Cell:
-    runner = _merged(spec.runner, accelerator.runner)
+    runner = merged(spec.runner, accelerator.runner)
     identity = {
         "model": _given(model, exclude={"name"}),
-        "accelerator": _given(accelerator, exclude={"name", "precision", "runner", "instance_types"}),
+        "accelerator": _given(accelerator, exclude=_NOT_HARDWARE),
         # A set, whatever its order in the specification.
         "instanceTypes": sorted(accelerator.instance_types),
         "runner": _given(runner, exclude=_NOT_MEASURED),
@@ -159,7 +162,7 @@ def _given(model: ApiModel, *, exclude: set[str] | None = None) -> dict[str, Any
     return {name: value for name, value in dumped.items() if value not in ("", [], {})}
 
 
-def _merged(base: Runner, override: Runner | None) -> Runner:
+def merged(base: Runner, override: Runner | None) -> Runner:
     """Return `base` with every field that `override` gives, be it to empty it."""
     if override is None:
         return base

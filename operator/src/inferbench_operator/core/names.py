@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ LABEL_RUN: Final = f"{GROUP}/run"
 LABEL_PLAN: Final = f"{GROUP}/plan"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_CELL: Final = f"{GROUP}/cell"
+ANNOTATION_RERUN: Final = f"{GROUP}/rerun"
+"""On a benchmark: any new value starts another run."""
 ANNOTATION_CELLS: Final = f"{GROUP}/cells"
 """On a Job and its pod: the hashes of the cells that it was given, separated by commas."""
 
@@ -34,6 +37,12 @@ class Reason(StrEnum):
     UNKNOWN_INSTANCE_TYPE = "UnknownInstanceType"
     MIXED_KINDS = "MixedAcceleratorKinds"
     KIND_MISMATCH = "AcceleratorKindMismatch"
+    DEVICE_COUNT = "DeviceCountImpossible"
+    CORE_COUNT = "CoreCountImpossible"
+    SCHEDULER_MISSING = "SchedulerNameMissing"
+    SELECTOR_CONFLICT = "NodeSelectorConflict"
+    RESOURCE_MISMATCH = "ResourceNameMismatch"
+    INVALID_SCHEDULE = "InvalidSchedule"
     DUPLICATE_CELLS = "DuplicateCells"
     LENGTH_MISSING = "SequenceLengthMissing"
     NO_CELLS = "NoCells"
@@ -42,12 +51,18 @@ class Reason(StrEnum):
     RUN_SUCCEEDED = "RunSucceeded"
     MEASURING = "Measuring"
     WAITING = "Waiting"
+    WAITING_FOR_TURN = "WaitingForTurn"
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     CELLS_FAILED = "CellsFailed"
+    SUSPENDED = "Suspended"
+    CANCELLED = "Cancelled"
+    STOPPED = "Stopped"
 
     UNSCHEDULABLE = "Unschedulable"
     SCHEDULED = "PodsScheduled"
     POD_MISSING = "PodMissing"
+    POD_REFUSED = "PodRefused"
+    QUOTA_EXCEEDED = "QuotaExceeded"
     SCHEDULING = "Scheduling"
     QUEUED = "Queued"
     STARTING = "ContainerCreating"
@@ -55,10 +70,16 @@ class Reason(StrEnum):
     SCHEDULING_DEADLINE = "SchedulingDeadlineExceeded"
     START_DEADLINE = "StartDeadlineExceeded"
     MEASURE_DEADLINE = "MeasureDeadlineExceeded"
+    RUN_DEADLINE = "RunDeadlineExceeded"
     JOB_FAILED = "JobFailed"
     JOB_REFUSED = "JobRefused"
     JOB_LOST = "JobLost"
     EVICTED = "Evicted"
+    PREEMPTED = "Preempted"
+    DRAINED = "Drained"
+    NODE_LOST = "NodeLost"
+    NODE_SHUTDOWN = "NodeShutdown"
+    POD_LOST = "PodLost"
     OUT_OF_MEMORY = "OutOfMemory"
     OTHER_CELL_FAILED = "OtherCellFailed"
     RUNNER_KILLED = "RunnerKilled"
@@ -67,18 +88,25 @@ class Reason(StrEnum):
     REPORT_INVALID = "ReportInvalid"
 
 
+DISRUPTIONS: Final = frozenset(
+    {Reason.PREEMPTED, Reason.DRAINED, Reason.NODE_LOST, Reason.NODE_SHUTDOWN, Reason.POD_LOST}
+)
+"""Reasons for which the cluster took a pod away: none of them is held against its cells' retries."""
+
+
 def digest(value: Any, length: int) -> str:  # noqa: ANN401 - any JSON value
     """Return the first `length` hex digits of SHA-256 over the canonical JSON of `value`."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:length]
 
 
-def run_id(*, uid: str, spec_hash: str, generation: int) -> str:
+def run_id(*, uid: str, spec_hash: str, generation: int, occasion: Sequence[str] = ()) -> str:
     """Return the identity of the run that this generation of the benchmark starts.
 
-    It depends on nothing but the object, so an operator that crashed before it wrote the identity down finds it again.
+    The occasion tells runs of the same generation apart: the run before, and what asks for another. All of it is in the
+    object, so an operator that crashed before it wrote the identity down finds it again.
     """
-    return digest([uid, spec_hash, generation], 8)
+    return digest([uid, spec_hash, generation, *occasion], 8)
 
 
 def job_name(*, benchmark: str, run: str, plan: str, attempt: int) -> str:

@@ -1,15 +1,40 @@
-"""What an accelerator of the specification means to the scheduler: device resource, node labels, taint."""
+"""What an accelerator of the specification means to the scheduler: device resource, node labels, taint, room."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
 
 from inferbench_operator.core.names import Reason
-from inferbench_operator.models.benchmark import Accelerator
+from inferbench_operator.models.benchmark import Accelerator, Runner
 from inferbench_operator.models.instances import InstanceType, catalogue, nearest_names
 from inferbench_runner.contract import AcceleratorKind
 
-_RESOURCES = {AcceleratorKind.NEURON: "aws.amazon.com/neuron", AcceleratorKind.NVIDIA: "nvidia.com/gpu"}
+_RESOURCES: Final = {AcceleratorKind.NEURON: "aws.amazon.com/neuron", AcceleratorKind.NVIDIA: "nvidia.com/gpu"}
+_DOMAINS: Final = {AcceleratorKind.NEURON: "aws.amazon.com/", AcceleratorKind.NVIDIA: "nvidia.com/"}
+
+_RING: Final = frozenset({1, 4, 8, 16})
+"""Device counts for which the sixteen Trainium devices of one instance form a ring (aws-neuron-sdk, scheduler flow)."""
+_RING_DEVICES: Final = 16
+_RING_ACCELERATOR: Final = "trainium"
+
+_LABEL_TYPE: Final = "node.kubernetes.io/instance-type"
+_LABEL_ARCHITECTURE: Final = "kubernetes.io/arch"
+_LABEL_FAMILY: Final = "karpenter.k8s.aws/instance-family"
+
+_LEAST_RESERVE_MEBIBYTES: Final = 1024
+"""Memory that a node's own pods (network, storage, monitoring) are left at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a pod requests of a node besides devices, so that no other pod has a part in it."""
+
+    processors: int
+    """Whole ones: a static CPU manager pins no others."""
+    memory_mebibytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +44,19 @@ class Placement:
     kind: AcceleratorKind
     instance_types: tuple[str, ...]
     resource: str | None
-    """Extended resource of the device plugin, also the key of the usual taint; None on CPU."""
+    """Extended resource of the device plugin; None on CPU, and where claims take its place."""
     devices: int
     """Number of devices to request; zero on CPU."""
+    taints: tuple[str, ...] = ()
+    """Keys of the usual taints of nodes with such devices."""
+    architecture: str | None = None
+    """Value of the label `kubernetes.io/arch`, where the catalogue knows it and all types agree."""
+    room: Room | None = None
+    """None where the catalogue knows no size."""
+    usd_per_hour: Decimal | None = None
+    """Price of the dearest of the instance types; None where any of them has none."""
+    avoid: tuple[str, ...] = ()
+    """Nodes whose devices have failed in this run."""
 
 
 class PlacementError(ValueError):
@@ -33,24 +68,37 @@ class PlacementError(ValueError):
         self.reason = reason
 
 
-def place(accelerator: Accelerator, *, exclusive: bool) -> Placement:
-    """Return the placement of an accelerator.
+def place(accelerator: Accelerator, *, exclusive: bool, runner: Runner | None = None) -> Placement:
+    """Return the placement of an accelerator, whose pods have these runner settings.
 
     Raises:
-        PlacementError: The catalogue does not know an instance type, or types and kind contradict each other.
+        PlacementError: The catalogue does not know an instance type, or the accelerator contradicts it or itself.
     """
-    known = [catalogue().get(name) for name in accelerator.instance_types]
+    runner = runner or Runner()
+    named = [catalogue().get(name) for name in accelerator.instance_types]
     if accelerator.kind is not AcceleratorKind.CPU:
-        for name, instance in zip(accelerator.instance_types, known, strict=True):
+        for name, instance in zip(accelerator.instance_types, named, strict=True):
             if instance is None:
                 raise _unknown(accelerator.name, name)
-    kind = _kind(accelerator, [instance.kind for instance in known if instance])
-    resource = _RESOURCES.get(kind)
+    known = [instance for instance in named if instance]
+    kind = _kind(accelerator, [instance.kind for instance in known])
+    _check_selector(accelerator, known, runner)
+    taint = _RESOURCES.get(kind)
+    resource = _resource(accelerator, kind)
+    devices = _devices(accelerator, known, exclusive) if resource else 0
+    if kind is AcceleratorKind.NEURON and resource == taint and not runner.resource_claims:
+        _check_neuron(accelerator, known, devices, runner)
+    all_known = bool(known) and len(known) == len(named)
+    architectures = {instance.architecture for instance in known}
     return Placement(
         kind=kind,
         instance_types=tuple(accelerator.instance_types),
-        resource=resource,
-        devices=_devices(accelerator, [instance for instance in known if instance], exclusive) if resource else 0,
+        resource=None if runner.resource_claims else resource,
+        devices=0 if runner.resource_claims else devices,
+        taints=tuple(dict.fromkeys(key for key in (taint, resource) if key)),
+        architecture=architectures.pop() if all_known and len(architectures) == 1 else None,
+        room=_room(known, devices if taint and resource == taint else None, exclusive=exclusive) if all_known else None,
+        usd_per_hour=_price(known) if all_known else None,
     )
 
 
@@ -73,12 +121,106 @@ def _kind(accelerator: Accelerator, kinds: list[AcceleratorKind]) -> Accelerator
     return accelerator.kind
 
 
-def _devices(accelerator: Accelerator, instances: list[InstanceType], exclusive: bool) -> int:  # noqa: FBT001
-    if accelerator.devices:
-        return accelerator.devices
+def _resource(accelerator: Accelerator, kind: AcceleratorKind) -> str | None:
+    wanted = accelerator.resource_name
+    if wanted and not wanted.startswith(_DOMAINS.get(kind, " ")):
+        raise PlacementError(
+            Reason.RESOURCE_MISMATCH,
+            f"accelerator {accelerator.name}: resourceName {wanted} is none of {kind} devices; remove it, or correct "
+            "kind or instanceTypes.",
+        )
+    return wanted or _RESOURCES.get(kind)
+
+
+def _devices(accelerator: Accelerator, instances: Sequence[InstanceType], exclusive: bool) -> int:  # noqa: FBT001
+    if accelerator.resource_name:
+        return accelerator.devices or 1
     counts = {instance.devices for instance in instances}
-    # Types of different sizes have no common "all of them", so each pod takes one device.
-    return counts.pop() if exclusive and len(counts) == 1 else 1
+    if accelerator.devices is None:
+        # Types of different sizes have no common "all of them", so each pod takes one device.
+        return counts.pop() if exclusive and len(counts) == 1 else 1
+    if counts and accelerator.devices > max(counts):
+        raise PlacementError(
+            Reason.DEVICE_COUNT,
+            f"accelerator {accelerator.name}: devices is {accelerator.devices}, but no instance type of it has more "
+            f"than {max(counts)}; lower devices, or name a larger type.",
+        )
+    return accelerator.devices
+
+
+def _check_neuron(accelerator: Accelerator, instances: Sequence[InstanceType], devices: int, runner: Runner) -> None:
+    """Refuse what the scheduler would never place or the device plugin never hand out."""
+    for instance in instances:
+        if (
+            instance.accelerator_name == _RING_ACCELERATOR
+            and instance.devices == _RING_DEVICES
+            and devices not in _RING
+        ):
+            raise PlacementError(
+                Reason.DEVICE_COUNT,
+                f"accelerator {accelerator.name}: devices is {devices}, but {instance.name} gives out 1, 4, 8 or 16; "
+                "use one of these.",
+            )
+        if 1 < devices < instance.devices and not runner.scheduler_name:
+            raise PlacementError(
+                Reason.SCHEDULER_MISSING,
+                f"accelerator {accelerator.name}: {devices} of {instance.devices} devices of {instance.name} lie side "
+                "by side only if the Neuron scheduler extension chooses them; set runner.schedulerName to its name, or "
+                f"devices to 1 or {instance.devices}.",
+            )
+        cores = (instance.neuron_cores or 0) * devices // instance.devices
+        if accelerator.cores and cores and accelerator.cores > cores:
+            raise PlacementError(
+                Reason.CORE_COUNT,
+                f"accelerator {accelerator.name}: cores is {accelerator.cores}, but {devices} of the devices of "
+                f"{instance.name} have {cores}; lower cores, or raise devices.",
+            )
+
+
+def _check_selector(accelerator: Accelerator, known: Sequence[InstanceType], runner: Runner) -> None:
+    """Refuse labels that no node of the instance types can have."""
+    if not accelerator.instance_types:
+        return
+    possible = {
+        _LABEL_TYPE: set(accelerator.instance_types),
+        # A type that the catalogue doesn't know may be of any architecture.
+        _LABEL_ARCHITECTURE: {one.architecture for one in known}
+        if len(known) == len(accelerator.instance_types)
+        else None,
+        _LABEL_FAMILY: {name.partition(".")[0] for name in accelerator.instance_types},
+    }
+    for label, values in possible.items():
+        wanted = runner.node_selector.get(label)
+        if wanted is not None and values is not None and wanted not in values:
+            raise PlacementError(
+                Reason.SELECTOR_CONFLICT,
+                f"accelerator {accelerator.name}: runner.nodeSelector wants {label}: {wanted}, which no node of "
+                f"{', '.join(accelerator.instance_types)} has; remove it, or correct instanceTypes.",
+            )
+
+
+def _room(instances: Sequence[InstanceType], devices: int | None, *, exclusive: bool) -> Room | None:
+    """Return what the smallest of the types has for so many devices; None for a part of a device."""
+    found: list[Room] = []
+    for instance in instances:
+        if instance.allocatable_cpu is None or instance.allocatable_memory is None:
+            return None
+        if not exclusive and devices is None:
+            return None
+        share = 1.0 if exclusive or devices is None else devices / instance.devices
+        # The table has these in thousandths of a processor and in MiB.
+        millis, mebibytes = int(instance.allocatable_cpu.removesuffix("m")), int(instance.allocatable_memory[:-2])
+        # The last processor, of which a part is taken already, is for the node's own pods.
+        processors = max(int(((millis - 1) // 1000) * share), 1)
+        memory = mebibytes - max(mebibytes // 10, _LEAST_RESERVE_MEBIBYTES)
+        found.append(Room(processors, int(memory * share)))
+    return Room(min(one.processors for one in found), min(one.memory_mebibytes for one in found))
+
+
+def _price(instances: Sequence[InstanceType]) -> Decimal | None:
+    prices = [instance.usd_per_hour for instance in instances]
+    known = [price for price in prices if price is not None]
+    return max(known) if len(known) == len(prices) else None
 
 
 def _unknown(accelerator: str, name: str) -> PlacementError:

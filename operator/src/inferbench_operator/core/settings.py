@@ -26,5 +26,7 @@ class Settings:
     """Image of the runner by kind of accelerator, where a benchmark names none."""
     inf1_image: str = "inferbench/runner-neuron-inf1:0.1.0"
     """The same for Inf1 instances, whose devices no library of the other Neuron image knows."""
+    max_parallel_jobs: int | None = None
+    """Most Jobs of all benchmarks together that have devices or wait for them; None means no limit."""
     status_interval: timedelta = timedelta(seconds=2)
     """Shortest time between two writes of one benchmark's status, except for terminal changes."""

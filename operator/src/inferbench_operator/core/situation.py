@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from inferbench_operator.core import jobs, names
-from inferbench_operator.core.attempts import Judgement, judge
+from inferbench_operator.core.attempts import Failure, Judgement, Stage, judge
 from inferbench_operator.core.facts import Benchmark, Observed, Result
-from inferbench_operator.core.matrix import Cell, expand, is_vision, spec_hash
+from inferbench_operator.core.matrix import Cell, expand, is_vision, merged, spec_hash
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import Placement, PlacementError, place
+from inferbench_operator.core.schedule import is_due, next_tick
 from inferbench_operator.core.settings import Settings
-from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
-from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, Run, Trigger
+from inferbench_operator.models.benchmark import BenchmarkSpec, OnSuspend, Reuse
+from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Run, Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class Situation:
     """Attempts of this run, oldest first."""
     before: Mapping[str, CellStatus] = field(default_factory=dict)
     """Status entries that this run has already written, by cell."""
+    over: bool = False
+    """Whether the time of the whole run is up."""
+    next_tick: datetime | None = None
+    """Of the schedule; None without one, and while it is suspended."""
 
 
 def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Settings) -> Situation:
@@ -46,7 +51,9 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
     benchmark = observed.benchmark
     cells = _checked_cells(spec)
     placements = _placements(spec)
-    run = _current_run(benchmark, spec_hash(cells), now)
+    tick = None if spec.schedule is None else next_tick(spec.schedule, now)
+    run = _with_deadline(_current_run(benchmark, spec, spec_hash(cells), now), benchmark, spec, now)
+    over = bool(run.deadline_time and now >= run.deadline_time and not spec.suspend)
     before = _entries_of(benchmark.status, run)
     own = [attempt for attempt in observed.attempts if attempt.run == run.id]
     return Situation(
@@ -56,13 +63,49 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
         cells=cells,
         placements=placements,
         measured={result.spec.cell: result for result in observed.results if result.status.run == run.id},
-        reusable=_reusable(spec, run, before, observed.results, _images(cells, placements, settings)),
+        reusable={}
+        if run.trigger.measures_anew
+        else _reusable(spec, run, before, observed.results, _images(cells, placements, settings)),
         judgements=tuple(
-            judge(attempt, spec.execution, now)
+            _stopped(spec, judge(attempt, spec.execution, now), over=over)
             for attempt in sorted(own, key=lambda attempt: (attempt.number, attempt.name))
         ),
         before=before,
+        over=over,
+        next_tick=None if spec.suspend or spec.cancel else tick,
     )
+
+
+def _with_deadline(run: Run, benchmark: Benchmark, spec: BenchmarkSpec, now: datetime) -> Run:
+    """Return the run with the time at which it is given up, which suspension puts off."""
+    paused = run.paused_seconds
+    suspended = next((one for one in benchmark.status.conditions if one.type is ConditionType.SUSPENDED), None)
+    if suspended and not spec.suspend and run == benchmark.status.run:
+        since = max(suspended.last_transition_time, run.start_time)
+        paused += max(int((now - since).total_seconds()), 0)
+    seconds = spec.execution.deadline_seconds
+    deadline = None if seconds is None else run.start_time + timedelta(seconds=seconds + paused)
+    return run.model_copy(update={"paused_seconds": paused, "deadline_time": deadline})
+
+
+def _stopped(spec: BenchmarkSpec, judgement: Judgement, *, over: bool) -> Judgement:
+    """Return the end of an attempt that goes on although its benchmark is cancelled, or suspended at once, or over."""
+    stops = spec.cancel or (spec.suspend and spec.execution.on_suspend is OnSuspend.STOP)
+    if not (stops or over) or judgement.stage is Stage.ENDED:
+        return judgement
+    why = "cancelled" if spec.cancel else "suspended"
+    failure = Failure(Reason.STOPPED, f"Its Job was removed because the benchmark was {why}.")
+    if over:
+        failure = run_over(spec)
+    failed = dict.fromkeys(judgement.attempt.cells, failure)
+    return Judgement(judgement.attempt, Stage.ENDED, failed=failed, overdue=True)
+
+
+def run_over(spec: BenchmarkSpec) -> Failure:
+    """Return why cells fail that are not measured when the time of the whole run is up."""
+    seconds = spec.execution.deadline_seconds
+    why = f"The run was not over within execution.deadlineSeconds ({seconds} s); raise it, or measure fewer cells."
+    return Failure(Reason.RUN_DEADLINE, why, retryable=False)
 
 
 def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:
@@ -90,19 +133,44 @@ def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:
 
 def _placements(spec: BenchmarkSpec) -> dict[str, Placement]:
     exclusive = spec.execution.exclusive_node
-    return {accelerator.name: place(accelerator, exclusive=exclusive) for accelerator in spec.accelerators}
+    return {
+        accelerator.name: place(accelerator, exclusive=exclusive, runner=merged(spec.runner, accelerator.runner))
+        for accelerator in spec.accelerators
+    }
 
 
-def _current_run(benchmark: Benchmark, wanted: str, now: datetime) -> Run:
-    run = benchmark.status.run
-    if run and run.spec_hash == wanted:
+def _current_run(benchmark: Benchmark, spec: BenchmarkSpec, wanted: str, now: datetime) -> Run:
+    run, tick = benchmark.status.run, benchmark.status.next_schedule_time
+    trigger = _trigger(benchmark, spec, wanted, now)
+    if run and trigger is None:
         return run
+    occasion: list[str] = []
+    if run and trigger is Trigger.RERUN:
+        occasion = [run.id, benchmark.rerun]
+    elif run and trigger is Trigger.SCHEDULED and tick:
+        occasion = [run.id, tick.isoformat()]
     return Run(
-        id=names.run_id(uid=benchmark.uid, spec_hash=wanted, generation=benchmark.generation),
-        trigger=Trigger.SPEC_CHANGED if run else Trigger.CREATED,
+        id=names.run_id(uid=benchmark.uid, spec_hash=wanted, generation=benchmark.generation, occasion=occasion),
+        trigger=trigger or Trigger.CREATED,
         spec_hash=wanted,
         start_time=now,
+        rerun=benchmark.rerun or (run.rerun if run else ""),
+        scheduled_time=tick if trigger is Trigger.SCHEDULED else None,
     )
+
+
+def _trigger(benchmark: Benchmark, spec: BenchmarkSpec, wanted: str, now: datetime) -> Trigger | None:
+    """Return why a new run starts; None if the present one goes on, or stands."""
+    run = benchmark.status.run
+    if run is None:
+        return Trigger.CREATED
+    if run.spec_hash != wanted:
+        return Trigger.SPEC_CHANGED
+    if benchmark.rerun and benchmark.rerun != run.rerun:
+        return Trigger.RERUN
+    if spec.schedule and run.completion_time and not (spec.suspend or spec.cancel):
+        return Trigger.SCHEDULED if is_due(spec.schedule, benchmark.status.next_schedule_time, now) else None
+    return None
 
 
 def _entries_of(status: BenchmarkStatus, run: Run) -> dict[str, CellStatus]:

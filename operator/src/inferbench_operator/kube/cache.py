@@ -155,6 +155,14 @@ class Cache:
             results=tuple(entry.fact for entry in family.results.values() if entry.owner == benchmark.uid),
         )
 
+    def active_jobs(self) -> int:
+        """Return how many Jobs of all benchmarks have devices or wait for them; those that a queue holds do not."""
+        return sum(
+            not (entry.fact.finished_at or entry.fact.suspended or entry.fact.deleting)
+            for family in self._families.values()
+            for entry in family.attempts.values()
+        )
+
     def benchmarks(self) -> list[Benchmark]:
         """Return all benchmarks."""
         return [family.benchmark for family in self._families.values() if family.benchmark]

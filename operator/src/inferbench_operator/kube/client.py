@@ -27,10 +27,11 @@ from inferbench_operator.kube.errors import (
     NotFoundError,
     RefusedError,
 )
-from inferbench_operator.kube.kinds import Kind
+from inferbench_operator.kube.kinds import EVENT, KUEUE_JOB_LABEL, WORKLOADS, Kind
 
 Json = dict[str, Any]
 
+_WARNINGS: Final = 50
 _PAGE: Final = 500
 _TIMEOUT_SECONDS: Final = 30.0
 _LOG_TIMEOUT_SECONDS: Final = 5.0
@@ -114,6 +115,29 @@ class Client:
         raw = await self._request("GET", path, "pods/log", seconds=_LOG_TIMEOUT_SECONDS)
         return raw.decode(errors="replace")
 
+    async def latest_warning(self, namespace: str, kind: str, name: str) -> Json | None:
+        """Return the latest Warning Event on an object; None where there is none."""
+        about = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
+        query = urlencode({"fieldSelector": about, "limit": _WARNINGS})
+        page = await self._json("GET", f"{EVENT.path(namespace)}?{query}", EVENT)
+        items: list[Json] = page["items"]
+        return max(items, key=_seen, default=None)
+
+    async def queue_word(self, namespace: str, job_uid: str) -> Json | None:
+        """Return what Kueue says about a Job that it holds: the condition of its Workload; None without one."""
+        for kind in WORKLOADS:
+            query = urlencode({"labelSelector": f"{KUEUE_JOB_LABEL}={job_uid}", "limit": 1})
+            try:
+                page = await self._json("GET", f"{kind.path(namespace)}?{query}", kind)
+            except NotFoundError:
+                # Kueue, or this version of it, is not installed.
+                continue
+            conditions = [one for item in page["items"] for one in item.get("status", {}).get("conditions") or []]
+            return next(
+                (one for one in conditions if one["type"] == "QuotaReserved" and one["status"] == "False"), None
+            )
+        return None
+
     async def _pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
         token = ""
         while True:
@@ -149,6 +173,13 @@ class Client:
         if code >= HTTPStatus.BAD_REQUEST:
             raise _error(method, path, code, raw)
         return raw
+
+
+def _seen(event: Json) -> str:
+    """Return when an Event was last seen; the API writes all its times in the same form, so that text sorts them."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return next((str(time) for time in times if time), str(event["metadata"]["creationTimestamp"]))
 
 
 def _error(method: str, path: str, code: int, raw: bytes) -> KubernetesError:

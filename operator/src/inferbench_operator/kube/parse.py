@@ -14,7 +14,7 @@ from inferbench_operator.core.facts import Attempt, Benchmark, Pod, Result, Term
 from inferbench_operator.core.reports import ReportError, last_words, parse_compact
 from inferbench_operator.models.benchmark import BenchmarkSpec
 from inferbench_operator.models.result import ResultSpec, ResultStatus
-from inferbench_operator.models.status import BenchmarkStatus
+from inferbench_operator.models.status import MAX_RERUN_LENGTH, BenchmarkStatus
 
 Json = Mapping[str, Any]
 
@@ -61,6 +61,7 @@ def benchmark(raw: Json) -> Benchmark:
         spec=spec,
         spec_error=error,
         status=_status(raw.get("status", {})),
+        rerun=_part(metadata, "annotations").get(names.ANNOTATION_RERUN, "")[:MAX_RERUN_LENGTH],
     )
 
 
@@ -97,6 +98,8 @@ def pod(raw: Json) -> Pod:
     metadata, status = raw["metadata"], _part(raw, "status")
     conditions = {found["type"]: found for found in status.get("conditions") or []}
     scheduled = conditions.get("PodScheduled", {})
+    disruption = conditions.get("DisruptionTarget", {})
+    is_disrupted = disruption.get("status") == "True"
     is_scheduled = scheduled.get("status") == "True"
     containers = status.get("containerStatuses") or []
     own: Json = next((found for found in containers if found["name"] == names.RUNNER_CONTAINER), {})
@@ -118,6 +121,9 @@ def pod(raw: Json) -> Pod:
         terminated=_termination(terminated, _cells(metadata), started or created) if terminated else None,
         reason=status.get("reason") or "",
         message=status.get("message") or "",
+        disruption=disruption.get("reason") or "DisruptionTarget" if is_disrupted else "",
+        disruption_message=disruption.get("message") or "" if is_disrupted else "",
+        gone_at=_time(metadata["deletionTimestamp"]) if metadata.get("deletionTimestamp") else None,
     )
 
 

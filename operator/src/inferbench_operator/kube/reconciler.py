@@ -25,6 +25,7 @@ from inferbench_operator.kube.errors import AlreadyExistsError, ConflictError, K
 from inferbench_operator.kube.gather import gather
 from inferbench_operator.kube.kinds import WATCHED, Kind
 from inferbench_operator.kube.parse import Json, Key
+from inferbench_operator.kube.turns import Turns
 from inferbench_operator.kube.workqueue import WorkQueue
 
 RESYNC_SECONDS: Final = 300.0
@@ -49,6 +50,7 @@ class Reconciler:
         self._tasks: list[asyncio.Task[None]] = []
         self.cache = Cache()
         self._applier = Applier(client, self.cache, settings)
+        self._turns = Turns(settings.max_parallel_jobs)
 
     async def __aenter__(self) -> Self:
         """List everything once, then start the workers: a pass over half the facts could start a run twice."""
@@ -105,19 +107,33 @@ class Reconciler:
             _logger.exception("%s/%s: the pass failed", key.namespace, key.name)
             self._queue.failed(key)
         finally:
+            self._turns.done(key)
+            if outcome != "success":
+                # Whoever can't use a place must not keep it from others.
+                self._turns.forget(key)
+            for waiting in self._turns.next(self.cache.active_jobs()):
+                if waiting != key:
+                    self._queue.add(waiting)
             metrics.reconciled(outcome, time.monotonic() - began)
 
     async def _reconcile(self, key: Key) -> None:
         observed = self.cache.observe(key)
         if observed is None:
             self._applier.forget(key)
+            self._turns.forget(key)
             return
         refusals = self._applier.refusals(observed.benchmark)
-        observed = replace(await gather(observed, self._client), refusals=refusals, blocked=self._applier.blocked(key))
         now = datetime.now(UTC).replace(microsecond=0)
+        observed, ask_again = await gather(observed, self._client, now)
+        observed = replace(observed, refusals=refusals, blocked=self._applier.blocked(key))
+        # Nothing is awaited from here until the places are taken, so that no two passes take the same one.
+        run = observed.benchmark.status.run
+        started = run.start_time if run else None
+        observed = replace(observed, slots=self._turns.slots(key, started, self.cache.active_jobs()))
         decision = decide(observed, now, self._settings)
+        self._turns.take(key, started, creates=len(decision.create_jobs), held=decision.held)
         put_off = await self._applier.apply(key, observed, decision, datetime.now(UTC))
-        due = [time for time in (decision.look_again_at, put_off) if time]
+        due = [time for time in (decision.look_again_at, put_off, ask_again) if time]
         if due:
             self._queue.add_later(key, max((min(due) - datetime.now(UTC)).total_seconds(), 0))
 

@@ -28,6 +28,12 @@ MAX_NAME_LENGTH = 52
 """A result is called `<benchmark>-<10 hex digits>`, and a label value holds 63 characters."""
 
 InstanceTypeName = Annotated[str, StringConstraints(min_length=3, max_length=40, pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
+ResourceName = Annotated[
+    str,
+    StringConstraints(
+        max_length=128, pattern=r"^(aws\.amazon\.com|nvidia\.com)/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+    ),
+]
 SequenceLength = Annotated[int, Field(ge=1, le=131_072)]
 BatchSize = Annotated[int, Field(ge=1, le=4096)]
 
@@ -95,7 +101,9 @@ class Runner(ApiModel):
     )
     resources: PodFragment = Field(
         default_factory=dict,
-        description="Requests and limits of the container. The accelerator's device resource is added to them.",
+        description="Requests and limits of the container. The accelerator's device resource is added to them. "
+        "Default: the whole processors and nine tenths of the memory that the instance type has for these devices, as "
+        "request and limit; nothing for a type that the catalogue doesn't know.",
     )
     env: Annotated[list[PodFragment], Field(max_length=64)] = Field(
         default_factory=list, description="Environment variables of the container, as in a pod."
@@ -133,6 +141,11 @@ class Runner(ApiModel):
         default=None,
         description="Local queue of Kueue, set as label kueue.x-k8s.io/queue-name; Kueue then holds the Job until it "
         "admits it.",
+    )
+    resource_claims: Annotated[list[PodFragment], Field(max_length=8)] = Field(
+        default_factory=list,
+        description="Resource claims of the pod, as in a pod, for devices that a DRA driver hands out; the container "
+        "names them in resources.claims. With any, no resource of a device plugin is requested.",
     )
     security_context: PodFragment = Field(
         default_factory=dict,
@@ -174,7 +187,14 @@ class Accelerator(ApiModel):
     )
     devices: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
-        description="Devices to request. Default: all devices of the instance type with exclusiveNode, otherwise one.",
+        description="Devices to request. Default: all devices of the instance type with exclusiveNode, otherwise one. "
+        "More than one Neuron device and not all of them need the Neuron scheduler extension (runner.schedulerName).",
+    )
+    resource_name: ResourceName | None = Field(
+        default=None,
+        description="Resource of the device plugin to request instead of the catalogue's, where a part of a device is "
+        "wanted: aws.amazon.com/neuroncore, nvidia.com/mig-1g.10gb or nvidia.com/gpu.shared. devices then counts it, "
+        "one by default.",
     )
     cores: Annotated[int, Field(ge=1, le=128)] | None = Field(
         default=None, description="NeuronCores for one copy of the model. Default: one."
@@ -186,6 +206,10 @@ class Accelerator(ApiModel):
     )
     precision: Precision | None = Field(
         default=None, description="Precision on this accelerator, instead of spec.precisions."
+    )
+    max_parallel_jobs: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        default=None,
+        description="Most Jobs on this accelerator at the same time, within execution.maxParallelJobs.",
     )
     runner: Runner | None = Field(
         default=None, description="Fields that replace those of spec.runner on this accelerator."
@@ -214,6 +238,13 @@ class ExtraCell(ApiModel):
     batch_size: BatchSize = Field(default=1, description="Batch size, in inputs per call.")
 
 
+class OnSuspend(StrEnum):
+    """What becomes of Jobs that run when a benchmark is suspended."""
+
+    FINISH = "Finish"
+    STOP = "Stop"
+
+
 class ExecutionPolicy(ApiModel):
     """How the runner pods are run, retried and given up."""
 
@@ -222,6 +253,16 @@ class ExecutionPolicy(ApiModel):
     )
     retries: Annotated[int, Field(ge=0, le=10)] = Field(
         default=1, description="How often cells whose runner failed are tried again, alone, in a new Job."
+    )
+    disruption_retries: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=5,
+        description="How often cells whose pod the cluster took away (preemption, drain, spot interruption, lost node) "
+        "are tried again; such attempts don't count as retries.",
+    )
+    on_suspend: OnSuspend = Field(
+        default=OnSuspend.FINISH,
+        description="What suspend does to Jobs that run: Finish lets them end, Stop removes them, and their cells are "
+        "measured again when the benchmark is resumed.",
     )
     exclusive_node: bool = Field(
         default=True,
@@ -242,10 +283,26 @@ class ExecutionPolicy(ApiModel):
     measure_deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] = Field(
         default=3600, description="Longest time that a runner may run, in seconds."
     )
+    deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(
+        default=None,
+        description="Longest time of a whole run, in seconds, without the time that it is suspended. What is not "
+        "measured by then has failed.",
+    )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=604_800)] = Field(
         default=3600,
         description="How long Jobs and pods are kept after the run has finished, in seconds. Never removes results.",
     )
+
+
+class Schedule(ApiModel):
+    """When the whole matrix is measured again."""
+
+    cron: Annotated[
+        str, StringConstraints(min_length=9, max_length=128, pattern=r"^[0-9A-Za-z*/,#?-]+( [0-9A-Za-z*/,#?-]+){4}$")
+    ] = Field(description="Cron expression of five fields: minute, hour, day of the month, month, day of the week.")
+    time_zone: Annotated[
+        str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$")
+    ] = Field(default="Etc/UTC", description="Name of the time zone that the expression is in, such as Europe/Berlin.")
 
 
 class Reuse(StrEnum):
@@ -335,5 +392,18 @@ class BenchmarkSpec(ApiModel):
         default=Reuse.UNCHANGED_CELLS,
         description="UnchangedCells keeps the result of a cell that a change of the specification did not touch; Never "
         "measures every cell again in every run.",
+    )
+    schedule: Schedule | None = Field(
+        default=None,
+        description="When to measure the whole matrix again. A tick that finds a run in progress, or no operator for "
+        "five minutes, is missed and not made up.",
+    )
+    suspend: bool = Field(
+        default=False, description="Whether no new Job is started, nor a scheduled run, until this is false again."
+    )
+    cancel: bool = Field(
+        default=False,
+        description="Whether the run is given up: its Jobs are removed, and cells that are not finished are skipped. "
+        "Results stand. When this is false again, the run goes on.",
     )
     runner: Runner = Field(default_factory=Runner, description="Details of the runner's pods.")

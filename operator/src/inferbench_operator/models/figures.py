@@ -139,8 +139,8 @@ class Compilation(ApiModel):
     milliseconds: Milliseconds = Field(description="Time to compile it, or to load it from the cache, in milliseconds.")
     peak_memory_mebibytes: Mebibytes | None = Field(
         default=None,
-        description="Largest resident memory of the measuring process or of a compiler that it started, up to then, in "
-        "mebibytes.",
+        description="Largest resident memory that the measuring process, or one program that it started, has had from "
+        "its start until the graph was there, in mebibytes: not of this compilation alone.",
     )
     compiler: ShortText = Field(description="Compiler and version.")
     arguments: Annotated[str, StringConstraints(max_length=1024)] = Field(
@@ -186,4 +186,12 @@ class DeviceUse(ApiModel):
     )
     recompilations: AnyCount = Field(
         default=0, description="Graphs that were compiled anew in the middle of the measuring."
+    )
+    monitor_p50_microseconds: Microseconds | None = Field(
+        default=None,
+        description="Median of the device's own time of a call by its monitor, in microseconds, over calls of their "
+        "own before the samples; absent where no monitor tells it.",
+    )
+    monitor_p99_microseconds: Microseconds | None = Field(
+        default=None, description="99th percentile of the same time, in microseconds."
     )

@@ -16,6 +16,9 @@ from inferbench_runner.contract import CellHash, Precision, Verdict
 Reason = Annotated[str, StringConstraints(max_length=64, pattern=r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$")]
 
 
+MAX_RERUN_LENGTH = 64
+
+
 class ConditionType(StrEnum):
     """Types of conditions, in the order in which they are listed; kstatus reads the first three."""
 
@@ -25,6 +28,7 @@ class ConditionType(StrEnum):
     ACCEPTED = "Accepted"
     CAPACITY_AVAILABLE = "CapacityAvailable"
     SUCCEEDED = "Succeeded"
+    SUSPENDED = "Suspended"
 
 
 class ConditionStatus(StrEnum):
@@ -79,7 +83,9 @@ class CellCounts(ApiModel):
     running: Count = Field(default=0, description="Cells whose pod runs.")
     succeeded: Count = Field(default=0, description="Cells measured in this run.")
     failed: Count = Field(default=0, description="Cells given up in this run.")
-    skipped: Count = Field(default=0, description="Cells that are not tried while the benchmark is not accepted.")
+    skipped: Count = Field(
+        default=0, description="Cells that are not tried, because the benchmark is cancelled or not accepted."
+    )
     reused: Count = Field(default=0, description="Unchanged cells whose earlier result was kept.")
     progress: Annotated[str, StringConstraints(max_length=16)] = Field(
         default="0/0", description="Finished cells over all cells, for the CELLS column."
@@ -91,6 +97,13 @@ class Trigger(StrEnum):
 
     CREATED = "Created"
     SPEC_CHANGED = "SpecChanged"
+    RERUN = "Rerun"
+    SCHEDULED = "Scheduled"
+
+    @property
+    def measures_anew(self) -> bool:
+        """Whether the run measures cells whose specification has not changed."""
+        return self in {Trigger.RERUN, Trigger.SCHEDULED}
 
 
 class Run(ApiModel):
@@ -99,12 +112,25 @@ class Run(ApiModel):
     id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}$")] = Field(
         description="Identity of the run; its Jobs carry it as label inferbench.dev/run."
     )
-    trigger: Trigger = Field(description="Why the run started: Created or SpecChanged.")
+    trigger: Trigger = Field(description="Why the run started: Created, SpecChanged, Rerun or Scheduled.")
     spec_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{10}$")] = Field(
         description="Hash of the part of the specification that makes a new run when it changes."
     )
     start_time: datetime = Field(description="When the run started.")
     completion_time: datetime | None = Field(default=None, description="When the last cell was finished.")
+    rerun: Annotated[str, StringConstraints(max_length=MAX_RERUN_LENGTH)] = Field(
+        default="",
+        exclude_if=operator.not_,
+        description="Value of the annotation inferbench.dev/rerun at that time; another one starts another run.",
+    )
+    paused_seconds: Annotated[int, Field(ge=0)] = Field(
+        default=0, exclude_if=operator.not_, description="Time that the run was suspended, in seconds."
+    )
+    deadline_time: datetime | None = Field(
+        default=None,
+        description="When the run is given up, by execution.deadlineSeconds; later by the time that it is suspended.",
+    )
+    scheduled_time: datetime | None = Field(default=None, description="Tick of the schedule that started the run.")
 
 
 class CellStatus(ApiModel):
@@ -127,6 +153,14 @@ class CellStatus(ApiModel):
     )
     attempts: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=0, description="Jobs that were given this cell in this run."
+    )
+    disruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=0,
+        exclude_if=operator.not_,
+        description="Those of them that were cut short, by the cluster or by suspend; they don't count as retries.",
+    )
+    deadline_time: datetime | None = Field(
+        default=None, description="When the wait, or the work, of the cell's Job is given up."
     )
     verdict: Verdict | None = Field(
         default=None, description="How far the figures may be trusted: Valid, Inconclusive, Noisy or Invalid."
@@ -164,10 +198,12 @@ class BenchmarkStatus(ApiModel):
         Field(max_length=16, json_schema_extra=schema_extra(list_type="map", list_map_keys=["type"])),
     ] = Field(
         default_factory=list,
-        description="Ready, Accepted, CapacityAvailable and Succeeded; Reconciling or Stalled only while true.",
+        description="Ready, Accepted, CapacityAvailable and Succeeded; Reconciling, Stalled and "
+        "Suspended only while true.",
     )
     run: Run | None = Field(default=None, description="The latest run.")
     cells: CellCounts | None = Field(default=None, description="Number of cells by state.")
+    next_schedule_time: datetime | None = Field(default=None, description="Next tick of the schedule.")
     slowest_p95_microseconds: Microseconds | None = Field(
         default=None, description="Largest p95 of all cells, in microseconds."
     )

@@ -87,7 +87,11 @@ def graphs() -> int:
 
 
 def peak_memory_mebibytes() -> int:
-    """Return the largest resident memory of this process or of a program that it started and that has ended."""
+    """Return the largest resident memory that this process, or one program that it started, has had so far.
+
+    The kernel counts from the process's start, and a program once it has ended: what was loaded or compiled before
+    counts too, and two programs at the same time are not added up.
+    """
     # Linux counts it in kibibytes.
     return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) // 1024
 

@@ -179,7 +179,8 @@ class Compilation(Contract):
     milliseconds: Milliseconds
     """Time to compile it, or to load it from the cache."""
     peak_memory_mebibytes: Mebibytes | None = None
-    """Largest resident memory of the measuring process or of a compiler that it started, up to then."""
+    """Largest resident memory that the measuring process, or one program that it started, has had from its start until
+    the graph was there: not of this compilation alone."""
     compiler: ShortText
     """Compiler and version."""
     arguments: Annotated[str, StringConstraints(max_length=1024)] = ""
@@ -209,6 +210,10 @@ class DeviceUse(Contract):
     """Ways in which the device is shared out: MIG, MPS, time slices."""
     recompilations: Count = 0
     """Graphs that were compiled anew in the middle of the measuring."""
+    monitor_p50_microseconds: Microseconds | None = None
+    """The device's own time of a call by its monitor, the median, over calls of their own before the samples."""
+    monitor_p99_microseconds: Microseconds | None = None
+    """The same time's 99th percentile."""
 
 
 class CellDetails(Contract):

@@ -33,7 +33,7 @@ OPTIONS = {
 }
 """What the compiler's documentation lists, as far as anybody here uses it."""
 
-GENERATIONS = {"inf2": 2, "trn1": 2, "trn1n": 2, "trn2": 3}
+GENERATIONS = {"inf1": 1, "inf2": 2, "trn1": 2, "trn1n": 2, "trn2": 3}
 """Generation of the cores in each family: graphs run on their own."""
 
 real_save, real_load = torch.jit.save, torch.jit.load
@@ -146,16 +146,24 @@ def trace(  # noqa: PLR0913  # the real one has as many
         msg = "Bad StatusOr access: INVALID_ARGUMENT: PJRT_Client_Create: Init: error condition !(num_devices > 0)"
         raise RuntimeError(msg)
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    return compiled(func, inputs, arguments, compiler_workdir, "neuronx-cc", told.get("--target", "inf2"))
+
+
+def compiled(  # all that the compiler is given
+    func: Any, inputs: tuple[Any, ...], arguments: list[str], folder: str | None, compiler: str, target: str
+) -> Traced:
+    """Do what comes after the arguments have been understood; torch-neuron's double does the same."""
     _fault("trace", inputs[0].shape)
-    if compiler_workdir:
-        Path(compiler_workdir).mkdir(parents=True, exist_ok=True)
-        (Path(compiler_workdir) / "log-neuron-cc.txt").write_text("done\n")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "log-neuron-cc.txt").write_text("done\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         script = torch.jit.trace(func, inputs, strict=False, check_trace=False)
     header = {
-        "version": metadata.version("neuronx-cc"),
-        "target": told.get("--target", "inf2"),
+        "compiler": compiler,
+        "version": metadata.version(compiler),
+        "target": target,
         "arguments": arguments,
         "shapes": [list(one.shape) for one in inputs],
     }
@@ -198,8 +206,8 @@ def load(path: Any, *others: Any, **named: Any) -> Any:
     if not _has_device():
         warnings.warn("No Neuron device detected! Model loading is skipped.", stacklevel=2)
         return None
-    _fault("load", header["shapes"][0])
-    if header["version"] != metadata.version("neuronx-cc"):
+    fault = _fault("load", header["shapes"][0])
+    if header["version"] != metadata.version(header["compiler"]):
         os.write(2, b"ERROR  NMGR:kmgr_load_nn  NEFF version mismatch supported: 1.1 received: 2.0\n")
         msg = "Could not load the model status=10 message=Unsupported NEFF Version"
         raise RuntimeError(msg)
@@ -214,7 +222,7 @@ def load(path: Any, *others: Any, **named: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loaded = real_load(io.BytesIO(script))
-    return Loaded(loaded, header, visible[placed.start], placed.count)
+    return Loaded(loaded, header, fault.get("core", visible[placed.start]), placed.count)
 
 
 def _visible() -> list[int]:

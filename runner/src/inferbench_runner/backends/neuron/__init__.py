@@ -17,10 +17,8 @@ from inferbench_runner.backends.neuron.arguments import DEFAULT_EXECUTION, check
 from inferbench_runner.backends.neuron.devices import claim, find_devices
 from inferbench_runner.backends.neuron.targets import choose_target
 from inferbench_runner.contract import CACHE_VARIABLE, Execution, Plan
-from inferbench_runner.errors import InvalidPlanError, MissingDependencyError
+from inferbench_runner.errors import NEURON_EXTRA, InvalidPlanError, MissingDependencyError
 from inferbench_runner.probe import ROOT, Host
-
-EXTRA = "neuron"
 
 
 def open_neuron(plan: Plan, host: Host, root: Path = ROOT) -> Backend:
@@ -42,7 +40,7 @@ def open_neuron(plan: Plan, host: Host, root: Path = ROOT) -> Backend:
     try:
         from inferbench_runner.backends.neuron.backend import NeuronBackend  # noqa: PLC0415  # imports torch
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(error.name, EXTRA) from error
+        raise MissingDependencyError(error.name, NEURON_EXTRA) from error
     return NeuronBackend.prepare(plan, host, target, devices)
 
 
@@ -66,5 +64,5 @@ def open_neuron_compiler(plan: Plan, host: Host, target: str | None = None, root
     try:
         from inferbench_runner.backends.neuron.backend import NeuronBackend  # noqa: PLC0415  # imports torch
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(error.name, EXTRA) from error
+        raise MissingDependencyError(error.name, NEURON_EXTRA) from error
     return NeuronBackend.prepare(plan, host, chosen, devices, measures=False)

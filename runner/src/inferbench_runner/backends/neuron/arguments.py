@@ -6,7 +6,7 @@ from typing import Final
 
 from inferbench_runner.backends.neuron.targets import INF1
 from inferbench_runner.contract import AcceleratorKind, Execution, Plan, Precision
-from inferbench_runner.errors import ExecutionUnsupportedError, PrecisionUnsupportedError
+from inferbench_runner.errors import ExecutionUnsupportedError, InvalidPlanError, PrecisionUnsupportedError
 
 KIND: Final = AcceleratorKind.NEURON
 
@@ -53,6 +53,8 @@ def check(plan: Plan, target: str) -> None:
     )
     if plan.precision not in precisions:
         raise PrecisionUnsupportedError(plan.precision, f"{execution} on {_name(target)}", precisions)
+    if execution is Execution.TORCH_NEURON:
+        _require_one_core(plan)
 
 
 def compiler_arguments(precision: Precision, target: str, *, transformer: bool) -> tuple[str, ...]:
@@ -70,3 +72,12 @@ def inf1_arguments(precision: Precision) -> tuple[str, ...]:
 
 def _name(target: str) -> str:
     return f"{KIND} {target}"
+
+
+def _require_one_core(plan: Plan) -> None:
+    wanted = {"device.cores": plan.device.cores or 1, "measurement.load.concurrency": plan.measurement.load.concurrency}
+    for field, number in wanted.items():
+        if number > 1:
+            problem = f"{Execution.TORCH_NEURON} has one copy of the model, on one core"
+            several = "measurement.load.concurrency puts a copy on each of several cores"
+            raise InvalidPlanError(field, problem, f"use 1; with execution {DEFAULT_EXECUTION}, {several}")

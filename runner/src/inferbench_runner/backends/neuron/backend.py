@@ -22,10 +22,10 @@ from inferbench_runner.backends.neuron.making import Maker
 from inferbench_runner.backends.neuron.model import NeuronModel
 from inferbench_runner.backends.neuron.native import TorchNeuron
 from inferbench_runner.backends.neuron.targets import INF1, OVERRIDE
-from inferbench_runner.backends.neuron.tracing import Inf1Trace, NeuronxTrace, direct_arguments, neuronx
+from inferbench_runner.backends.neuron.tracing import INF1_WAY_OUT, direct_arguments, inf1_trace, neuronx, neuronx_trace
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.contract import Execution, ModelRef, Plan, Shape
-from inferbench_runner.errors import InvalidPlanError, MissingDependencyError
+from inferbench_runner.errors import NEURON_EXTRA, MissingDependencyError
 from inferbench_runner.probe import Host
 
 LIBRARIES = {
@@ -57,9 +57,6 @@ class NeuronBackend:
     ) -> NeuronBackend:
         """Fix what is global in PyTorch, and look at the libraries."""
         execution = plan.device.execution or DEFAULT_EXECUTION
-        if execution is Execution.TORCH_NEURON and plan.measurement.load.concurrency > 1:
-            field, problem = "measurement.load.concurrency", f"{execution} has one copy of the model, on one core"
-            raise InvalidPlanError(field, problem, f"use 1, or execution {DEFAULT_EXECUTION} with a copy on each core")
         if devices is None or not measures:
             # Without a device, the libraries would have to guess, and optimum-neuron guesses trn1.
             os.environ[OVERRIDE] = target
@@ -100,17 +97,22 @@ class NeuronBackend:
         if self.plan.device.execution is Execution.TORCH_NEURON:
             return TorchNeuron(precision), ""
         if self.target == INF1:
-            return Inf1Trace(inf1_arguments(precision)), ""
+            maker = inf1_trace(inf1_arguments(precision))
+            require_compiler(maker.compiler, INF1_WAY_OUT)
+            return maker, ""
         neuronx()
-        if version("neuronx-cc") == "none":
-            # A graph without its compiler's version could be taken for another one's.
-            module, extra = "neuronxcc", "neuron"
-            raise MissingDependencyError(module, extra)
+        require_compiler("neuronx-cc")
         arguments = compiler_arguments(precision, self.target, transformer=_is_transformer(host.model))
         inputs = make_inputs(host.model, ONE, self.plan.seed)
         if why := refusal(host.model, host.task, inputs):
-            return NeuronxTrace(direct_arguments(arguments), has_device=self.devices is not None), why
+            return neuronx_trace(direct_arguments(arguments), has_device=self.devices is not None), why
         return OptimumExport(host.task, precision, self.target, arguments), ""
+
+
+def require_compiler(name: str, way_out: str = "") -> None:
+    """Raise `MissingDependencyError` where it has no version: its graphs could be taken for those of another one."""
+    if version(name) == "none":
+        raise MissingDependencyError(name.replace("-", ""), NEURON_EXTRA, way_out)
 
 
 def identity(model: Model, source: Source, plan: Plan) -> str:

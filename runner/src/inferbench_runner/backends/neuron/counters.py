@@ -23,11 +23,25 @@ MEMORY: Final = "device_mem"
 
 
 @dataclass(frozen=True)
+class Counter:
+    """One of the driver's figures: a file or, for what the driver calls a counter, a folder with a total."""
+
+    path: Path
+    core: int | None
+    """Whose it is, by the runtime's number; None where that is open."""
+
+    def value(self) -> int | None:
+        """Read it; None where it can't be read."""
+        text = read_text(self.path / "total" if self.path.is_dir() else self.path).strip()
+        return int(text) if text.isdecimal() else None
+
+
+@dataclass(frozen=True)
 class Counters:
     """The counters of the cores that this process holds: others' work on the same device is no proof of its own."""
 
-    executions: tuple[Path, ...]
-    memory: tuple[Path, ...]
+    executions: tuple[Counter, ...]
+    memory: tuple[Counter, ...]
 
     @classmethod
     def of(cls, devices: Devices, held: Collection[int]) -> Counters:
@@ -38,21 +52,22 @@ class Counters:
         """
         folders = [devices.root / SYSFS / f"neuron{number}" for number in devices.numbers]
 
-        def found(name: str) -> tuple[Path, ...]:
+        def found(name: str) -> tuple[Counter, ...]:
             paths = sorted((path for folder in folders for path in _named(folder, name)), key=_numbers)
             if len(paths) != len(devices.cores):
-                return tuple(paths)
-            return tuple(path for core, path in zip(devices.cores, paths, strict=True) if core in held)
+                return tuple(Counter(path, None) for path in paths)
+            return tuple(Counter(path, core) for core, path in zip(devices.cores, paths, strict=True) if core in held)
 
         return cls(found(EXECUTIONS), found(MEMORY))
 
-    def count(self) -> int | None:
-        """Return the executions so far; None where the driver doesn't tell."""
-        return _sum(self.executions)
+    def counts(self) -> dict[int | None, int]:
+        """Return the executions so far, by core: all under None where cores can't be told apart, none where hidden."""
+        return _sums(self.executions)
 
     def memory_bytes(self) -> int | None:
         """Return the memory that is in use; None where the driver doesn't tell."""
-        return _sum(self.memory)
+        found = _sums(self.memory)
+        return sum(found.values()) if found else None
 
 
 def _numbers(path: Path) -> list[int]:
@@ -67,8 +82,10 @@ def _named(folder: Path, name: str) -> Iterator[Path]:
         return
 
 
-def _sum(paths: tuple[Path, ...]) -> int | None:
-    """Add up values, each of which is a file or, for what the driver calls a counter, a folder with a total."""
-    texts = [read_text(path / "total" if path.is_dir() else path).strip() for path in paths]
-    values = [int(text) for text in texts if text.isdecimal()]
-    return sum(values) if values else None
+def _sums(counters: tuple[Counter, ...]) -> dict[int | None, int]:
+    """Add up what can be read, by core."""
+    sums: dict[int | None, int] = {}
+    for counter in counters:
+        if (value := counter.value()) is not None:
+            sums[counter.core] = sums.get(counter.core, 0) + value
+    return sums

@@ -95,6 +95,7 @@ class Devices:
         return {
             "neuronDevices": str(len(self.numbers)),
             "neuronCores": f"{len(self.cores)}{logical}",
+            "deviceMemoryBytes": str(self.memory_bytes or "unknown"),
             "instanceType": self.instance_type or "unknown",
             "driver": self.driver or "unknown",
         }

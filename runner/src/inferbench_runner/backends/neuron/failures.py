@@ -79,7 +79,8 @@ def _timeout(detail: str) -> RunnerError:
     return DeviceTimeoutError(f"its limit is {TIME_LIMIT}, which runner.env can raise: {detail}")
 
 
-def _numeric(detail: str) -> RunnerError:
+def without_number(detail: str) -> RunnerError:
+    """Return the failure of an execution whose arithmetic gave infinity or nothing that is a number."""
     return NumericMismatchError(f"The device's arithmetic gave no number; use another precision: {detail}")
 
 
@@ -129,7 +130,7 @@ ROWS: Final = (
         frozenset({1002, 1006}),
     ),
     Row(
-        _numeric, ("NRT_EXEC_COMPLETED_WITH_NUM_ERR", "INFER_ERROR_SUBTYPE_NUMERICAL", "message=Numerical Error"),
+        without_number, ("NRT_EXEC_COMPLETED_WITH_NUM_ERR", "INFER_ERROR_SUBTYPE_NUMERICAL", "message=Numerical Error"),
         frozenset({1003}),
     ),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -23,6 +24,7 @@ from inferbench_runner.backends.neuron.counters import Counters
 from inferbench_runner.backends.neuron.devices import Devices, neighbours, parse_listing, run_neuron_ls
 from inferbench_runner.backends.neuron.failures import typed_failures
 from inferbench_runner.backends.neuron.making import Cores, Graph, Made, Maker, obtained
+from inferbench_runner.backends.neuron.monitor import Latencies, device_latency, is_there
 from inferbench_runner.backends.neuron.native import ARGUMENTS, TorchNeuron
 from inferbench_runner.backends.neuron.witness import DESCRIPTION, Witness
 from inferbench_runner.backends.tasks import Model
@@ -37,6 +39,10 @@ FOLDER = "neuron"
 
 TEXT_CHARACTERS = 256
 """Longest reason of a miss that the contract takes."""
+
+ASKED: Final = "percentiles by neuron-monitor, over calls of their own before the samples: it tells no time of one call"
+
+NOT_ASKED: Final = "not measured: there is no neuron-monitor, and nothing else tells it"
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class NeuronModel:
     """Why the graphs are not made by optimum-neuron."""
     _copies: dict[Shape, Copies] = field(default_factory=dict)
     _verified: dict[Shape, Bound] = field(default_factory=dict)
+    _latencies: dict[Shape, Latencies | None] = field(default_factory=dict)
+    """What the monitor has told of each shape's calls; None where it told nothing, or another process has asked it."""
 
     @property
     def facts(self) -> Facts:
@@ -68,7 +76,7 @@ class NeuronModel:
             "inputOrder": " ".join(self.names),
             "precision": self.plan.precision,
             "deviceProof": DESCRIPTION,
-            "deviceLatency": "not measured: Neuron tells percentiles over seconds and no time of a call",
+            "deviceLatency": ASKED if is_there() else NOT_ASKED,
         }
         if isinstance(maker, TorchNeuron):
             return {**self.host.facts, **compiler, "compilerArguments": ARGUMENTS}
@@ -82,6 +90,9 @@ class NeuronModel:
 
     def refer(self, shape: Shape, known: Rows | None = None) -> Rows:
         """Return the right outputs for a shape."""
+        if known is not None:
+            # The process that has computed them asks the monitor too, and once is enough.
+            self._latencies.setdefault(shape, None)
         return self.host.references.add(shape, known)
 
     @property
@@ -116,12 +127,21 @@ class NeuronModel:
         )
 
     def verify(self, shape: Shape) -> Correctness:
-        """Call each copy once as it will be timed and once with padding, and compare with the references."""
+        """Call each copy once as it will be timed and once with padding, and compare with the references.
+
+        Then the first copy is called for the monitor, which is gone before anything is timed.
+        """
         try:
             bound = self._bind(shape)
             copies = self._copies[shape]
             with bound.worker():
-                found = [self._verified_copy(shape, graph) for graph in copies.graphs]
+                found = [
+                    self._verified_copy(shape, graph, cores)
+                    for graph, cores in zip(copies.graphs, self._blocks, strict=True)
+                ]
+                if shape not in self._latencies:
+                    with typed_failures():
+                        self._latencies[shape] = device_latency(bound.call)
         except BaseException:
             self._copies.pop(shape, None)
             raise
@@ -137,10 +157,12 @@ class NeuronModel:
         finally:
             self._copies.pop(shape, None)
 
-    def _verified_copy(self, shape: Shape, graph: Graph) -> Correctness:
+    def _verified_copy(self, shape: Shape, graph: Graph, cores: Cores) -> Correctness:
+        witness = Witness(self._counters, self._held[cores.start : cores.start + cores.count])
+
         def watch(call: Call) -> Model:
             with typed_failures():
-                return self._witness.watch(call, graph.places)
+                return witness.watch(call, graph.places)
 
         inputs = self._inputs(shape)
         return self._referred.verify(shape, partial(graph.forward, inputs), graph.forward, watch)
@@ -157,7 +179,7 @@ class NeuronModel:
             call=copies.call(self._inputs(shape)),
             end_to_end=self.host.end_to_end.bind(shape, copies.forward),
             worker=worker,
-            observe=self._observe,
+            observe=partial(self._observe, shape),
         )
 
     def _inputs(self, shape: Shape) -> Inputs:
@@ -171,13 +193,13 @@ class NeuronModel:
         return self.host
 
     @cached_property
-    def _witness(self) -> Witness:
-        return Witness(self._counters)
-
-    @cached_property
     def _counters(self) -> Counters:
-        # The environment names the cores that were claimed for this process.
-        return Counters.of(self.devices, self.devices.allowed(os.environ)) if self.devices else Counters((), ())
+        return Counters.of(self.devices, self._held) if self.devices else Counters((), ())
+
+    @property
+    def _held(self) -> tuple[int, ...]:
+        """The cores that were claimed for this process, by the runtime's numbers, which the environment names."""
+        return self.devices.allowed(os.environ) if self.devices else ()
 
     @property
     def _blocks(self) -> list[Cores]:
@@ -215,9 +237,9 @@ class NeuronModel:
             cache=CacheOutcome.OFF,
         )
 
-    def _observe(self) -> Callable[[], Usage]:
+    def _observe(self, shape: Shape) -> Callable[[], Usage]:
         """Begin to watch the device, which is looked at after the calls and never between them."""
-        native = isinstance(self.maker, TorchNeuron)
+        native, latency = isinstance(self.maker, TorchNeuron), self._latencies.get(shape)
         before = compiled_graphs() if native else 0
 
         def ended() -> Usage:
@@ -231,6 +253,8 @@ class NeuronModel:
                 neighbours=neighbours(listed, devices.numbers, os.getpid()) if devices and listed else None,
                 peak_memory_bytes=self._counters.memory_bytes(),
                 recompilations=compiled_graphs() - before if native else 0,
+                monitor_p50_microseconds=latency.p50_microseconds if latency else None,
+                monitor_p99_microseconds=latency.p99_microseconds if latency else None,
             )
 
         return ended

@@ -1,7 +1,8 @@
 """What `neuron-monitor` reports about this process: executions and their latencies, once in each of its periods.
 
-It is the second witness of the device's work, for containers that hide the driver's counters. Its latencies are
-percentiles over a period, so that no call has one of its own: they can't stand beside the samples.
+It is the second witness of the device's work, for containers that hide the driver's counters, and the only one that
+tells how long the device took. Its latencies are percentiles over a period, so that no call has one of its own, and it
+would disturb what is measured: hence it is asked before the samples, about calls that are made for it alone.
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Final, TypeVar
+from threading import Thread
+from typing import Annotated, Final, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
+
+from inferbench_runner.clock import NS_PER_SECOND, now_ns
+
+PROGRAM: Final = "neuron-monitor"
 
 CONFIGURATION: Final = {
     "period": "1s",
@@ -28,7 +37,22 @@ CONFIGURATION: Final = {
 REPORTS: Final = 5
 """Reports in which an execution must show up."""
 
+LATENCY_REPORTS: Final = 3
+"""Reports in one of which the device's time must show up; so many seconds are spent on it at most."""
+
+SILENCE_SECONDS: Final = 5
+"""Time after which a monitor that has said nothing is not asked further: several of its periods."""
+
 LEAVE_SECONDS: Final = 5
+"""Time that it gets to end."""
+
+MICROSECONDS: Final = 1_000_000
+"""In a second."""
+
+END: Final = ""
+"""Stands for the end of its lines."""
+
+Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
 Output = TypeVar("Output")
 
@@ -36,15 +60,23 @@ Output = TypeVar("Output")
 class Latencies(BaseModel):
     """Percentiles over one period, in seconds."""
 
-    p50: float
-    p99: float
+    p50: Seconds
+    p99: Seconds
+
+    @property
+    def p50_microseconds(self) -> int:
+        """The median, in the reports' unit."""
+        return round(self.p50 * MICROSECONDS)
+
+    @property
+    def p99_microseconds(self) -> int:
+        """The 99th percentile, in the reports' unit."""
+        return round(self.p99 * MICROSECONDS)
 
 
 class LatencyStats(BaseModel):
     """Latencies of executions; None in a period without any."""
 
-    total_latency: Latencies | None = None
-    """From the runtime's start of an execution to its end."""
     device_latency: Latencies | None = None
     """On the device alone."""
 
@@ -53,11 +85,8 @@ class Executions(BaseModel):
     """Executions in one period, by their outcome."""
 
     completed: int = 0
-    completed_with_err: int = 0
     completed_with_num_err: int = 0
-    timed_out: int = 0
-    incorrect_input: int = 0
-    failed_to_queue: int = 0
+    """Those whose arithmetic gave no number; the runtime may give their output out all the same."""
 
 
 class ExecutionStats(BaseModel):
@@ -65,7 +94,6 @@ class ExecutionStats(BaseModel):
 
     execution_summary: Executions = Executions()
     latency_stats: LatencyStats = LatencyStats()
-    error: str = ""
 
 
 class Metrics(BaseModel):
@@ -78,7 +106,6 @@ class Runtime(BaseModel):
     """One process that uses a device."""
 
     pid: int
-    error: str = ""
     report: Metrics = Metrics()
 
 
@@ -100,38 +127,111 @@ def parse_report(line: str) -> Report | None:
         return None
 
 
+def is_there() -> bool:
+    """Whether there is a monitor to ask."""
+    return shutil.which(PROGRAM) is not None
+
+
 def witnessed(call: Callable[[], Output]) -> tuple[Output, ExecutionStats | None]:
     """Call once while the monitor runs; return the output and the first report that has an execution of this process.
 
     The report is None where there is no monitor, or it saw nothing.
     """
-    with _monitor() as lines:
+    with _monitor() as monitor:
         output = call()
-        for line, _ in zip(lines, range(REPORTS), strict=False):
-            report = parse_report(line)
-            stats = report.of(os.getpid()) if report else None
-            if stats and stats.execution_summary.completed > 0:
+        for stats in monitor.reports(REPORTS):
+            if stats.execution_summary.completed > 0 or stats.execution_summary.completed_with_num_err > 0:
                 return output, stats
     return output, None
 
 
+def device_latency(call: Callable[[], object]) -> Latencies | None:
+    """Call over and over while the monitor runs, until it tells how long the device took; None where it never does."""
+    with _monitor() as monitor:
+        for stats in monitor.reports(LATENCY_REPORTS, call):
+            if stats.latency_stats.device_latency:
+                return stats.latency_stats.device_latency
+    return None
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A monitor that runs, and what it has said so far."""
+
+    lines: SimpleQueue[str]
+
+    def reports(self, most: int, meanwhile: Callable[[], object] | None = None) -> Iterator[ExecutionStats]:
+        """Yield what its next reports say about this process; until each is there, something is done over and over."""
+        for _ in range(most):
+            line = self._next(meanwhile)
+            if line == END:
+                return
+            report = parse_report(line)
+            if report and (stats := report.of(os.getpid())):
+                yield stats
+
+    def _next(self, meanwhile: Callable[[], object] | None) -> str:
+        """Return the next line, or the end where none comes in time."""
+        if meanwhile is None:
+            with suppress(Empty):
+                return self.lines.get(timeout=SILENCE_SECONDS)
+            return END
+        begun = now_ns()
+        while self.lines.empty() and now_ns() - begun < SILENCE_SECONDS * NS_PER_SECOND:
+            meanwhile()
+        return END if self.lines.empty() else self.lines.get()
+
+
 @contextmanager
-def _monitor() -> Iterator[Iterator[str]]:
-    program = shutil.which("neuron-monitor")
-    if program is None:
-        yield iter(())
-        return
+def _monitor() -> Iterator[Monitor]:
+    """Run the monitor for as long as the context is; where it can't be run, it says nothing."""
+    lines = SimpleQueue[str]()
     with TemporaryDirectory(prefix="inferbench-monitor-") as folder:
-        path = Path(folder) / "monitor.json"
-        path.write_text(json.dumps(CONFIGURATION), encoding="utf-8")
-        with subprocess.Popen(  # noqa: S603  # the program beside the driver, with fixed arguments
-            [program, "-c", str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
-            try:
-                yield iter(process.stdout or ())
-            finally:
-                process.terminate()
-                try:
-                    process.wait(LEAVE_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+        process = _started(Path(folder) / "monitor.json")
+        if process is None:
+            lines.put(END)
+            yield Monitor(lines)
+            return
+        listener = Thread(target=_listen, args=(process.stdout, lines), daemon=True)
+        try:
+            listener.start()
+            yield Monitor(lines)
+        finally:
+            _end(process)
+            listener.join(LEAVE_SECONDS)
+            if process.stdout and not listener.is_alive():
+                process.stdout.close()
+
+
+def _started(configuration: Path) -> subprocess.Popen[str] | None:
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return None
+    configuration.write_text(json.dumps(CONFIGURATION), encoding="utf-8")
+    with suppress(OSError):
+        return subprocess.Popen(  # noqa: S603  # the program beside the driver, with fixed arguments
+            [program, "-c", str(configuration)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            # A session of its own, so that what it starts ends with it.
+            start_new_session=True,
+        )
+    return None
+
+
+def _listen(stream: Iterable[str], lines: SimpleQueue[str]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(END)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End it and all that it has started, in peace or else by force."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LEAVE_SECONDS)
+            return

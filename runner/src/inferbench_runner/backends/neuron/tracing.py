@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +18,7 @@ from inferbench_runner.backends.neuron.arguments import ACCUMULATION
 from inferbench_runner.backends.neuron.making import ByName, Cores, Graph, Made, positional
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.contract import Shape
-from inferbench_runner.errors import MissingDependencyError, RuntimeIncompatibleError
+from inferbench_runner.errors import NEURON_EXTRA, MissingDependencyError, RuntimeIncompatibleError
 
 PLACE: Final = "neuron"
 
@@ -27,20 +28,31 @@ OPERATOR: Final = "neuron::forward"
 WORK: Final = "compiler"
 """Folder for what the compiler writes."""
 
+INF1_WAY_OUT: Final = (
+    "use the image runner-neuron-inf1, or pip install 'inferbench-operator[neuron-inf1]' on Python 3.10 with AWS's pip "
+    "repository"
+)
+
 
 @dataclass(frozen=True)
-class NeuronxTrace:
-    """`torch_neuronx.trace`: Inferentia2 and Trainium, PyTorch up to 2.9."""
+class Trace:
+    """One library's `trace`, and what is told to it and to its compiler."""
 
+    library: ModuleType
+    function: str
+    """What its documentation calls the function."""
+    package: str
+    """The library's distribution."""
+    compiler: str
     arguments: tuple[str, ...]
-    has_device: bool
-    compiler: str = "neuronx-cc"
+    options: Mapping[str, bool] = field(default_factory=dict)
+    """For the function itself."""
     inlined: bool = True
 
     @property
     def name(self) -> str:
         """What traces the model."""
-        return f"torch_neuronx.trace of torch-neuronx {version('torch-neuronx')}"
+        return f"{self.function} of {self.package} {version(self.package)}"
 
     @property
     def version(self) -> str:
@@ -48,17 +60,15 @@ class NeuronxTrace:
         return version(self.compiler)
 
     def make(self, model: Model, inputs: Inputs, shape: Shape, folder: Path) -> Made:  # noqa: ARG002  # the inputs have it
-        """Trace and compile; without a device, on the processor alone, for the target that the arguments name."""
-        library = neuronx()
+        """Trace and compile."""
         wrapped = ByName(model, tuple(inputs)).eval()
         with torch.no_grad():
-            traced = library.trace(
+            traced = self.library.trace(
                 wrapped,
                 tuple(inputs.values()),
                 compiler_workdir=str(folder / WORK),
                 compiler_args=list(self.arguments),
-                inline_weights_to_neff=self.inlined,
-                cpu_backend=not self.has_device,
+                **self.options,
             )
         path = folder / "graph.pt"
         torch.jit.save(traced, path)
@@ -66,52 +76,28 @@ class NeuronxTrace:
 
     def load(self, artefact: Artefact, cores: Cores) -> Graph:
         """Load a compiled graph onto cores."""
-        with placement(neuronx(), "neuron_cores_context")(cores.start, cores.count):
+        with placement(self.library, "neuron_cores_context")(cores.start, cores.count):
             module = torch.jit.load(artefact.path)  # type: ignore[no-untyped-call]
         return positional(module, artefact.notes, places_of(module))
 
 
-@dataclass(frozen=True)
-class Inf1Trace:
-    """`torch.neuron.trace`: the first generation of Inferentia, with PyTorch 1.13, whose last release was in 2024.
+def neuronx_trace(arguments: tuple[str, ...], *, has_device: bool) -> Trace:
+    """Return `torch_neuronx.trace`: Inferentia2 and Trainium, PyTorch up to 2.9.
 
-    Operators that its compiler lacks, such as the look-up of embeddings, stay on the processor, as AWS intends.
+    Without a device it compiles on the processor alone, for the target that the arguments name.
     """
+    options = {"inline_weights_to_neff": True, "cpu_backend": not has_device}
+    return Trace(neuronx(), "torch_neuronx.trace", "torch-neuronx", "neuronx-cc", arguments, options)
 
-    arguments: tuple[str, ...]
-    compiler: str = "neuron-cc"
-    inlined: bool = True
 
-    @property
-    def name(self) -> str:
-        """What traces the model."""
-        return f"torch.neuron.trace of torch-neuron {version('torch-neuron')}"
+def inf1_trace(arguments: tuple[str, ...]) -> Trace:
+    """Return `torch.neuron.trace`: the first generation of Inferentia, PyTorch 1.13; its last release was in 2024.
 
-    @property
-    def version(self) -> str:
-        """The compiler's version."""
-        return version(self.compiler)
-
-    def make(self, model: Model, inputs: Inputs, shape: Shape, folder: Path) -> Made:  # noqa: ARG002  # the inputs have it
-        """Trace and compile, which needs no device."""
-        library = _library("torch_neuron")
-        wrapped = ByName(model, tuple(inputs)).eval()
-        with torch.no_grad():
-            traced = library.trace(
-                wrapped,
-                tuple(inputs.values()),
-                compiler_workdir=str(folder / WORK),
-                compiler_args=list(self.arguments),
-            )
-        path = folder / "graph.pt"
-        torch.jit.save(traced, path)
-        return Made(path, wrapped.notes)
-
-    def load(self, artefact: Artefact, cores: Cores) -> Graph:
-        """Load a compiled graph onto cores."""
-        with placement(_library("torch_neuron"), "neuron_cores_context")(cores.start, cores.count):
-            module = torch.jit.load(artefact.path)  # type: ignore[no-untyped-call]
-        return positional(module, artefact.notes, places_of(module))
+    It compiles without a device. Operators that its compiler lacks, such as the look-up of embeddings, stay on the
+    processor, as AWS intends.
+    """
+    library = _library("torch_neuron", INF1_WAY_OUT)
+    return Trace(library, "torch.neuron.trace", "torch-neuron", "neuron-cc", arguments)
 
 
 def direct_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -141,8 +127,8 @@ def places_of(module: Any) -> frozenset[str]:  # noqa: ANN401  # a script module
     return frozenset({PLACE if OPERATOR in str(module.inlined_graph) else "cpu"})
 
 
-def _library(name: str) -> ModuleType:
+def _library(name: str, way_out: str = "") -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(error.name, "neuron-inf1" if name == "torch_neuron" else PLACE) from error
+        raise MissingDependencyError(error.name, NEURON_EXTRA, way_out) from error
