@@ -1,13 +1,14 @@
-"""Back ends without any device, for real processes: each is a function that a fresh interpreter can import by name."""
+"""Back ends that tests control, for real processes: each is a function that a fresh interpreter can import by name."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
 from inferbench_runner.backends import open_backend
 from inferbench_runner.backends.base import Backend
-from inferbench_runner.contract import Plan, Shape
+from inferbench_runner.contract import Compilation, Plan, Shape
 from inferbench_runner.probe import Host
 from test_runner.builders import FakeBackend
 
@@ -53,3 +54,20 @@ def open_without_torch(plan: Plan, host: Host) -> Backend:
     """Open the real back end where torch is not installed."""
     sys.modules["torch"] = None  # type: ignore[assignment]
     return open_backend(plan, host)
+
+
+def open_counting(plan: Plan, host: Host) -> Backend:
+    """Open the real back end; the key of each compilation says how often a graph was found, and how often not."""
+    backend = open_backend(plan, host)
+    from torch._dynamo.utils import counters  # noqa: PLC0415  # only here
+
+    from inferbench_runner.backends import cpu  # noqa: PLC0415  # as above
+
+    timed = cpu.timed
+
+    def counted(first_call: Callable[[], object], arguments: str) -> Compilation:
+        made, found = timed(first_call, arguments), counters["inductor"]
+        return made.model_copy(update={"key": f"{found['fxgraph_cache_hit']} {found['fxgraph_cache_miss']}"})
+
+    cpu.timed = counted  # type: ignore[attr-defined]
+    return backend

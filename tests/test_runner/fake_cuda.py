@@ -1,13 +1,11 @@
-"""The host in the place of a CUDA device, which writes down what it is asked, and a library without its driver."""
+"""The host in the place of a CUDA device, which writes down what it is asked, and keeps its tensors apart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -15,10 +13,15 @@ from inferbench_runner.backends.base import Source
 from inferbench_runner.backends.cuda import Properties
 from inferbench_runner.backends.nvidia import NVIDIABackend, NVIDIAModel
 from inferbench_runner.backends.nvml import Monitor
+from inferbench_runner.contract import Shape
 from test_runner.builders import host, plan
+from test_runner.fake_nvml import UUID
+from test_runner.on_device import move, to_device, to_host
 from test_runner.tiny import SMALL
 
-UUID = "8a4d3f64-0e0e-4b4c-9c1e-111111111111"
+GRAPHS = {"execution": "CUDAGraphs"}
+COMPILE = {"execution": "Compile"}
+LEGACY = {"profile": "Legacy2023"}
 
 
 @dataclass
@@ -53,11 +56,14 @@ class FakeTimer:
 class FakeCuda:
     """A device whose memory is the host's; a graph of it computes its step anew, into the same tensors."""
 
-    place: str = "cpu"
     capability: tuple[int, int] = (9, 0)
     step_ns: int = 1000
     peak: int = 7 * 2**20
+    falls_back: bool = False
+    """Whether all tensors stay on the host without a word."""
     log: list[str] = field(default_factory=list)
+
+    place: Final = "cuda"
 
     @property
     def properties(self) -> Properties:
@@ -68,26 +74,19 @@ class FakeCuda:
         """Convert the model, and write down its forward passes from now on."""
         self.log.append("move")
         moved = model.to(dtype)
-        forward = moved.forward
-
-        @wraps(forward)
-        def logged(**inputs: torch.Tensor) -> Any:  # noqa: ANN401  # an output
-            if not torch.compiler.is_compiling():
-                self.log.append("forward")
-            return forward(**inputs)
-
-        moved.forward = logged
+        if not self.falls_back:
+            move(moved, self.log)
         return moved
 
     def upload(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy."""
+        """Return a copy on the device."""
         self.log.append("upload")
-        return tensor.clone()
+        return tensor.clone() if self.falls_back else to_device(tensor.clone())
 
     def download(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy."""
+        """Return a copy on the host."""
         self.log.append("download")
-        return tensor.clone()
+        return to_host(tensor).clone()
 
     def synchronize(self) -> None:
         """Write it down."""
@@ -147,60 +146,25 @@ def nvidia_model(cuda: FakeCuda, monitor: Monitor | None = None, **fields: Any) 
     return loaded
 
 
-class FakeNVMLError(Exception):
-    """What NVML raises for whatever it doesn't do."""
+def first(loaded: NVIDIAModel) -> Shape:
+    """Return the first shape of the plan."""
+    return loaded.plan.shapes[0]
 
 
-def fake_nvml(**answers: Any) -> ModuleType:  # noqa: ANN401  # by function
-    """Return a stand-in for the module `pynvml` whose functions give these answers, and refuse where they are None.
-
-    An answer that can be called is given the arguments.
-    """
-    module = ModuleType("pynvml")
-    found: dict[str, Any] = FULL | answers
-    for name, answer in found.items():
-        setattr(module, name, _function(answer))
-    module.NVMLError = FakeNVMLError  # type: ignore[attr-defined]
-    module.NVML_CLOCK_SM = 1  # type: ignore[attr-defined]
-    return module
+def called(loaded: NVIDIAModel, shape: Shape | None = None) -> Any:  # noqa: ANN401  # an output
+    """Return the output of one call as it is timed."""
+    with loaded.bound(shape or first(loaded)) as bound, bound.worker():
+        return bound.call()
 
 
-def process(pid: int, memory: int | None = None) -> SimpleNamespace:
-    """Return a process as NVML lists it."""
-    return SimpleNamespace(pid=pid, usedGpuMemory=memory)
+@contextmanager
+def exhausted(loaded: NVIDIAModel, error: Exception) -> Iterator[None]:
+    """Let the model's forward passes on the device end like this."""
 
+    def limited(**_: object) -> None:
+        raise error
 
-def _function(answer: Any) -> Callable[..., Any]:  # noqa: ANN401  # by function
-    def function(*arguments: object) -> Any:  # noqa: ANN401  # by function
-        if answer is None:
-            raise FakeNVMLError
-        return answer(*arguments) if callable(answer) else answer
-
-    return function
-
-
-def _by_uuid(name: str) -> str:
-    if name != f"GPU-{UUID}":
-        raise FakeNVMLError
-    return "handle"
-
-
-FULL: dict[str, Any] = {
-    "nvmlInit": lambda: None,
-    "nvmlDeviceGetHandleByUUID": _by_uuid,
-    "nvmlDeviceIsMigDeviceHandle": 0,
-    "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": None,
-    "nvmlSystemGetDriverVersion": "580.65.06",
-    "nvmlSystemGetCudaDriverVersion_v2": 13020,
-    "nvmlDeviceGetEnforcedPowerLimit": 300_000,
-    "nvmlDeviceGetTotalEnergyConsumption": 1_000_000,
-    "nvmlDeviceGetClockInfo": 1980,
-    "nvmlDeviceGetMaxClockInfo": 1980,
-    "nvmlDeviceGetCurrentClocksEventReasons": 0,
-    "nvmlDeviceGetCurrentClocksThrottleReasons": None,
-    "nvmlDeviceGetViolationStatus": None,
-    "nvmlDeviceGetComputeRunningProcesses": [],
-    "nvmlSystemGetProcessName": "python",
-    "nvmlDeviceGetMigMode": [0, 0],
-}
-"""A device that tells nearly everything, has nothing to do and nobody on it."""
+    forward = loaded._placed.forward  # noqa: SLF001  # what a device would refuse
+    run, forward.run = forward.run, limited
+    yield
+    forward.run = run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +15,14 @@ import torch
 
 from inferbench_runner.backends import inductor
 from inferbench_runner.backends.cpu import CPUModel
-from inferbench_runner.contract import CACHE_VARIABLE, CacheOutcome
+from inferbench_runner.child import Child
+from inferbench_runner.contract import CACHE_VARIABLE, CacheOutcome, Compilation
 from inferbench_runner.errors import CompileFailedError, CompileOutOfMemoryError
-from test_runner.tiny import load_random, only_shape
+from inferbench_runner.scratch import scratch_folder
+from inferbench_runner.worker import Compile, Prepare, Refer
+from test_runner.builders import plan
+from test_runner.fake_backends import open_counting
+from test_runner.tiny import SMALL, load_random, only_shape
 
 pytestmark = [
     pytest.mark.slow,
@@ -73,6 +79,32 @@ def test_without_a_cache_there_is_neither_hit_nor_miss(monkeypatch: pytest.Monke
     monkeypatch.delenv(CACHE_VARIABLE)
     loaded = load_random(device=COMPILE)
     assert loaded.compile(only_shape(loaded)).cache is CacheOutcome.OFF
+
+
+def compiled_in_a_process(scratch: Path | None) -> Compilation:
+    """Return what a fresh process tells of compiling a graph."""
+    child = Child(plan(device=COMPILE, model={"config": SMALL}), open_counting, scratch)
+    try:
+        replies = [child.ask(command, 600, lambda _: None).value for command in (Prepare(), Refer(0), Compile(0))]
+    finally:
+        child.close()
+    assert isinstance(replies[-1], Compilation), replies
+    return replies[-1]
+
+
+def test_the_processes_of_a_run_compile_a_graph_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one finds it in the folder that they share, which is no cache: nothing of it outlives the run."""
+    for name in (CACHE_VARIABLE, "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with scratch_folder() as scratch:
+        assert scratch is not None
+        first, second = (compiled_in_a_process(scratch) for _ in range(2))
+        assert (first.key, second.key) == ("0 1", "1 0")
+        assert first.cache is second.cache is CacheOutcome.OFF
+        assert [path.parent.parent for path in tmp_path.rglob("fxgraph")] == [scratch]
+    assert not scratch.exists()
 
 
 def test_graphs_that_are_compiled_while_measuring_are_counted() -> None:

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="install the torch extra: the stand-in comes with one of the device")
-
 from inferbench_runner.backends.nvml import Monitor, Reading, find_library, open_monitor
 from inferbench_runner.usage import Usage
-from test_runner.fake_cuda import FULL, UUID, FakeNVMLError, fake_nvml, process
+from test_runner.fake_nvml import FULL, UUID, FakeNVMLError, fake_nvml, process
 
 ME = os.getpid()
 

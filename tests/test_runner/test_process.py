@@ -38,9 +38,12 @@ PATIENCE_SECONDS = 60
 
 
 def environment(tmp_path: Path, **plan_fields: Any) -> dict[str, str]:  # noqa: ANN401  # passed through
-    """Return the variables that a pod would give its runner."""
+    """Return the variables that a pod would give its runner, with a folder of its own for temporary files."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir(exist_ok=True)
     return {
         **os.environ,
+        "TMPDIR": str(temporary),
         "INFERBENCH_PLAN": json.dumps(plan_dict(**plan_fields)),
         TERMINATION_PATH_VARIABLE: str(tmp_path / "message"),
     }
@@ -49,6 +52,11 @@ def environment(tmp_path: Path, **plan_fields: Any) -> dict[str, str]:  # noqa: 
 def message(tmp_path: Path) -> CompactReport:
     """Return the termination message."""
     return CompactReport.model_validate_json((tmp_path / "message").read_bytes())
+
+
+def temporary_files(tmp_path: Path) -> list[Path]:
+    """Return what the runner's folder for temporary files holds."""
+    return list((tmp_path / "temporary").iterdir())
 
 
 def report_in(out: str) -> FullReport:
@@ -124,13 +132,16 @@ def test_a_killed_runner_leaves_what_it_measured(tmp_path: Path) -> None:
 
 
 def test_a_stopped_runner_reports_and_leaves_nobody_behind(tmp_path: Path) -> None:
-    """SIGTERM ends the runner with 143, with both reports of what was measured, and its measuring process with it."""
+    """SIGTERM ends the runner with 143, with both reports of what was measured, and its process and folder with it."""
     with endless_second_shape(tmp_path) as runner:
         (child,) = children(runner)
+        (scratch,) = temporary_files(tmp_path)
+        assert child.environ()["INFERBENCH_SCRATCH"] == str(scratch)
         runner.send_signal(signal.SIGTERM)
         out, _ = runner.communicate(timeout=PATIENCE_SECONDS)
         assert runner.returncode == 143
         assert not child.is_running()
+    assert temporary_files(tmp_path) == []
     details, report = report_in(out).cells, message(tmp_path)
     assert details[0].cell == report.measured[0].cell == cell(0)
     assert details[0].call.samples == report.measured[0].samples
@@ -145,6 +156,7 @@ def test_a_runner_whose_deadline_passes_reports(tmp_path: Path) -> None:
         out, _ = runner.communicate(timeout=PATIENCE_SECONDS)
         assert runner.returncode == DEADLINE_EXIT_CODE
         assert not child.is_running()
+    assert temporary_files(tmp_path) == []
     assert report_in(out).cells[0].cell == message(tmp_path).measured[0].cell == cell(0)
 
 
@@ -158,9 +170,10 @@ def test_a_deadline_passes_by_itself(tmp_path: Path) -> None:
 
 
 def run(arguments: list[str | Path], variables: dict[str, str], expected: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run Python to its end, which must have this exit code."""
+    """Run Python to its end, which must have this exit code, and leave no temporary files."""
     done = subprocess.run([sys.executable, *arguments], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == expected, done.stderr
+    assert list(Path(variables["TMPDIR"]).iterdir()) == []
     return done
 
 

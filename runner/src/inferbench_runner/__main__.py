@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from inferbench_runner.backends import open_backend, open_compiler
+from inferbench_runner.child import Child
 from inferbench_runner.compiling import Filling
 from inferbench_runner.contract import (
     DEADLINE_EXIT_CODE,
@@ -38,6 +39,7 @@ from inferbench_runner.outlet import Outlet, say
 from inferbench_runner.planfile import PlanError, parse_plan, plan_text
 from inferbench_runner.report import MESSAGE_CHARACTERS
 from inferbench_runner.run import Run
+from inferbench_runner.scratch import scratch_folder
 from inferbench_runner.words import one_line
 from inferbench_runner.worker import OpenBackend
 
@@ -71,7 +73,8 @@ def main(arguments: Sequence[str] | None = None, open_backend: OpenBackend = ope
         if options.command == COMPILE:
             filling = Filling(plan, outlet, partial(open_compiler, target=options.target))
             return DELIVERED if filling.carry_out() else INTERNAL
-        Run(plan, outlet, open_backend, on_report=_ignore_stops).carry_out()
+        with scratch_folder() as scratch:
+            Run(plan, outlet, open_backend, partial(Child, scratch=scratch), on_report=_ignore_stops).carry_out()
     except Exception:  # noqa: BLE001  # the outermost frame: everything else has a typed reason
         traceback.print_exc()
         return INTERNAL

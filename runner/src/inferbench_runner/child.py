@@ -31,6 +31,7 @@ from inferbench_runner.errors import (
 )
 from inferbench_runner.measure import WARMUP_NS
 from inferbench_runner.probe import descendants, oom_kills
+from inferbench_runner.scratch import SCRATCH_VARIABLE
 from inferbench_runner.worker import Command, OpenBackend, Reply, Worker
 
 FIRST_VICTIM: Final = "1000"
@@ -118,13 +119,14 @@ def serve(connection: Connection, plan: Plan, open_backend: OpenBackend) -> None
 class Child:
     """A measuring process and the pipe to it."""
 
-    def __init__(self, plan: Plan, open_backend: OpenBackend) -> None:
-        """Start it."""
+    def __init__(self, plan: Plan, open_backend: OpenBackend, scratch: Path | None = None) -> None:
+        """Start it, with a folder that it shares with the other processes of its run."""
         context = get_context("spawn")
         self._oom_kills = oom_kills()
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, plan, open_backend), daemon=True)
-        with _environment({} if plan.measurement.profile is Profile.LEGACY_2023 else ALLOCATOR):
+        allocator = {} if plan.measurement.profile is Profile.LEGACY_2023 else ALLOCATOR
+        with _environment(allocator | ({SCRATCH_VARIABLE: str(scratch)} if scratch else {})):
             self._process.start()
         # Only the child holds the other end now, so that its death is the end of the stream.
         theirs.close()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from inferbench_runner.contract import CACHE_VARIABLE
 from inferbench_runner.probe import Host
+from inferbench_runner.scratch import SCRATCH_VARIABLE
 
 DEFAULTS: Final = {
     # Progress bars and hints would drown the runner's own lines; a failure reaches us as an exception anyway.
@@ -27,7 +28,7 @@ DEFAULTS: Final = {
 
 
 INDUCTOR: Final = "inductor"
-"""Folder of PyTorch's own compiler in the cache of artefacts; behind it stands which processor it is for."""
+"""Folder of PyTorch's own compiler; in the cache of artefacts, which processor it is for stands behind it."""
 
 INDUCTOR_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -35,15 +36,26 @@ INDUCTOR_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
 def prepare_environment(environment: MutableMapping[str, str], host: Host) -> None:
     """Set each switch that the user has not set.
 
-    What the compiler makes for one kind of processor must not be found by another that shares the volume: it asks for
-    the processor's own instructions, and does not keep apart what it got.
+    What PyTorch compiles is kept in the cache of artefacts, or else until the run is over: its own folder for that is
+    the machine's, so that what one run has left there would shorten the compilations of the next.
     """
     for name, value in DEFAULTS.items():
         environment.setdefault(name, value)
-    folder = environment.get(CACHE_VARIABLE)
-    processor = sha256(" ".join((host.cpu_model, *sorted(host.cpu_flags))).encode()).hexdigest()[:8]
-    if folder and _is_writable(place := Path(folder) / f"{INDUCTOR}-{processor}"):
-        environment.setdefault(INDUCTOR_VARIABLE, str(place))
+    if INDUCTOR_VARIABLE not in environment and (place := next(filter(_is_writable, _places(environment, host)), None)):
+        environment[INDUCTOR_VARIABLE] = str(place)
+
+
+def _places(environment: Mapping[str, str], host: Host) -> Iterator[Path]:
+    """Yield the folders that there are for what PyTorch compiles, the best one first.
+
+    What it makes for one kind of processor must not be found by another that shares the volume: it asks for the
+    processor's own instructions, and does not keep apart what it got.
+    """
+    if kept := environment.get(CACHE_VARIABLE):
+        processor = sha256(" ".join((host.cpu_model, *sorted(host.cpu_flags))).encode()).hexdigest()[:8]
+        yield Path(kept) / f"{INDUCTOR}-{processor}"
+    if scratch := environment.get(SCRATCH_VARIABLE):
+        yield Path(scratch) / INDUCTOR
 
 
 def _is_writable(folder: Path) -> bool:

@@ -62,7 +62,7 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     spent, after = now_ns() - begun, _cache()
     hits, misses = (after[name] - before[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss"))
     found = CacheOutcome.HIT if hits > misses == 0 else CacheOutcome.MISS
-    # Elsewhere, what is compiled lies in a temporary folder, which dies with the pod.
+    # Elsewhere, what is compiled is not kept beyond the run.
     folder, used = os.environ.get(CACHE_VARIABLE), os.environ.get(INDUCTOR_VARIABLE, "")
     outcome = found if folder and Path(used).is_relative_to(folder) else CacheOutcome.OFF
     return Compilation(
