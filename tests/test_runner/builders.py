@@ -25,6 +25,7 @@ from inferbench_runner.outlet import Outlet
 from inferbench_runner.probe import Host
 from inferbench_runner.run import Run
 from inferbench_runner.summary import Distribution, Figures, Round
+from inferbench_runner.usage import Usage
 from inferbench_runner.worker import (
     Bind,
     Command,
@@ -158,6 +159,8 @@ class FakeBackend:
     on_error: Callable[[BaseException], object] = lambda _: None
     """Told of what goes through a bound shape's context; may raise something else instead."""
     on_let_go: Callable[[Shape], None] = lambda _: None
+    on_observe: Callable[[], Callable[[], Usage]] | None = None
+    """None for a device that nobody watches."""
     end_to_end: bool = False
     """Whether the model has a usable processor; an end-to-end call then is a call of the model, no more."""
     held: list[Shape] = field(default_factory=list)
@@ -216,6 +219,7 @@ class FakeBackend:
             yield Bound(
                 call=lambda: self._called("call", shape),
                 end_to_end=(lambda: self._called("end_to_end", shape)) if self.end_to_end else None,
+                observe=self.on_observe,
             )
         except BaseException as error:
             self.log.append((type(error).__name__, shape))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ PERFECT = Correctness(
 )
 
 HELD: list[bytearray] = []
+
+STARTED: list[subprocess.Popen[bytes]] = []
 
 
 class DyingBackend:
@@ -90,8 +93,10 @@ class DyingBackend:
 
 
 def die(how: str) -> None:
-    """End this process, or hang."""
+    """End this process, or hang, or start what goes on by itself, as a compiler does that its caller waits for."""
     match how:
+        case "compiler":
+            STARTED.append(subprocess.Popen(["/bin/sleep", "1000"]))
         case "hang":
             while True:
                 time.sleep(3600)

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster.observing import eventually
@@ -27,7 +29,7 @@ from inferbench_runner.contract import (
 )
 from inferbench_runner.outlet import Outlet
 from inferbench_runner.run import Run
-from inferbench_runner.worker import Prepare, Prepared
+from inferbench_runner.worker import Compile, Prepare, Prepared
 from test_runner.dying_backend import open_dying
 
 pytestmark = pytest.mark.slow
@@ -250,6 +252,23 @@ def test_a_child_is_a_fresh_process_that_leaves_when_told(tmp_path: Path) -> Non
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+def test_a_compiler_is_ended_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """What a process has started, and hangs on, does not take the time of the next one when it is ended."""
+    plan = plan_that_dies(tmp_path, "compiler", Phase.COMPILE, 0, 1)
+    child = Child(plan, open_dying)
+    for command in (Prepare(), Compile(SHAPES.index(ON))):
+        child.ask(command, 60, lambda _: None)
+    (mark,) = Path(plan.model.id).iterdir()
+    (compiler,) = psutil.Process(int(mark.name)).children()
+    try:
+        assert compiler.cmdline() == ["/bin/sleep", "1000"]
+        child.kill()
+        eventually("the compiler is gone", lambda: _is_gone(compiler))
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            compiler.kill()
+
+
 def test_a_child_whose_supervisor_is_gone_ends_by_itself(tmp_path: Path) -> None:
     """The end of the pipe is the end of the child: nothing is left behind by a supervisor that was killed."""
     plan = plan_that_dies(tmp_path, "exit", Phase.REPORT, 99, 1)
@@ -269,6 +288,13 @@ def test_a_child_whose_supervisor_is_gone_ends_by_itself(tmp_path: Path) -> None
     pids = [int(mark.name) for mark in Path(plan.model.id).iterdir()]
     assert len(pids) == 1
     assert not Path(f"/proc/{pids[0]}").exists() or _is_zombie(pids[0])
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _is_zombie(pid: int) -> bool:

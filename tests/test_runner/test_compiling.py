@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,47 @@ def test_a_cache_that_can_not_be_written_ends_with_1(tmp_path: Path, neuron: Mac
     assert done.returncode == 1
     assert "CacheUnwritable in compile" in done.stderr
     assert CACHE_VARIABLE in done.stderr
+
+
+FOLDER = "set it to a folder that the measuring pods mount too"
+NO_GRAPHS = "makes nothing that can be kept; compile only plans with Compile, or for Neuron"
+
+
+@pytest.mark.parametrize(
+    ("device", "cache", "sentence"),
+    [
+        ({"kind": "CPU", "execution": "Compile"}, None, f"{CACHE_VARIABLE}: it is not set, .*; {FOLDER}"),
+        ({"kind": "NVIDIA", "execution": "Compile"}, None, f"{CACHE_VARIABLE}: it is not set, .*; {FOLDER}"),
+        (
+            {"kind": "CPU", "execution": "Compile"},
+            "file/cache",
+            f"{CACHE_VARIABLE}: .*/cache can't be written; {FOLDER}",
+        ),
+        ({"kind": "CPU", "execution": "CUDAGraphs"}, "cache", f"device.execution: CUDAGraphs {NO_GRAPHS}"),
+        ({"kind": "NVIDIA", "execution": "CUDAGraphs"}, "cache", f"device.execution: CUDAGraphs {NO_GRAPHS}"),
+        ({"kind": "NVIDIA", "execution": "CUDAGraphs"}, None, f"device.execution: CUDAGraphs {NO_GRAPHS}"),
+        ({"kind": "NVIDIA"}, "cache", f"device.execution: Eager {NO_GRAPHS}"),
+    ],
+    ids=["no cache", "no cache on NVIDIA", "unwritable", "graphs on CPU", "graphs", "graphs and no cache", "eager"],
+)
+def test_what_could_not_be_kept_is_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: dict[str, Any], cache: str | None, sentence: str
+) -> None:
+    """The sentence, which the termination message has for each shape, names the field or variable and the way out."""
+    (tmp_path / "file").write_text("no folder", encoding="utf-8")
+    for name in (CACHE_VARIABLE, "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    if cache:
+        monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / cache))
+    done = run(tmp_path, "compile", device=device, shapes=shapes(8, 16))
+    assert done.returncode == 1
+    report = CompactReport.model_validate_json((tmp_path / "message").read_bytes())
+    assert [(one.cell, one.phase, one.reason) for one in report.failed] == [
+        (cell(index), Phase.PROBE, FailureReason.INVALID_PLAN) for index in range(2)
+    ]
+    for text in (done.stderr, report.failed[0].message):
+        assert re.search(sentence, text), text
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize(

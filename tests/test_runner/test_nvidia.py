@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="install the torch extra to test the NVIDIA 
 import torch
 
 from inferbench_runner.adaptive import Quota
+from inferbench_runner.backends import inputs, nvidia
 from inferbench_runner.backends.nvml import open_monitor
 from inferbench_runner.measure import closed_loop, concurrent_loop
 from inferbench_runner.summary import Round
@@ -27,7 +28,7 @@ from inferbench_runner.worker import (
     Warm,
     Worker,
 )
-from test_runner.fake_cuda import COMPILE, GRAPHS, FakeCuda, called, first, nvidia_backend, nvidia_model
+from test_runner.fake_cuda import COMPILE, GRAPHS, LEGACY, FakeCuda, called, first, nvidia_backend, nvidia_model
 from test_runner.fake_nvml import UUID, fake_nvml
 from test_runner.on_device import OnDevice
 from test_runner.tiny import TINY_VIT
@@ -101,6 +102,33 @@ def test_a_call_covers_its_copies_and_ends_synchronised(fields: dict[str, Any], 
         assert cuda.logged(bound.call) == expected
         assert not [one for one in bound.call.args[0].values() if isinstance(one, OnDevice)]  # type: ignore[attr-defined]
         assert bound.device_ns is not None
+
+
+def test_the_weights_are_there_before_another_stream_can_use_them() -> None:
+    """A model is moved once, with the first shape, and its copies are waited for."""
+    cuda = FakeCuda()
+    loaded = nvidia_model(cuda, shapes=((8, 1), (16, 1)))
+    assert cuda.log == []
+    for shape in loaded.plan.shapes:
+        loaded.verify(shape)
+    assert cuda.log[:3] == ["move", "synchronize", "upload"]
+    assert cuda.log.count("move") == 1
+
+
+@pytest.mark.parametrize("measurement", [{}, LEGACY], ids=["sound", "as in 2023"])
+def test_what_was_verified_is_what_is_timed(monkeypatch: pytest.MonkeyPatch, measurement: dict[str, Any]) -> None:
+    """A shape's inputs are made once for both."""
+    made: list[object] = []
+
+    def make_inputs(*arguments: Any) -> Any:  # noqa: ANN401  # passed on
+        made.append(inputs.make_inputs(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(nvidia, "make_inputs", make_inputs)
+    loaded = nvidia_model(FakeCuda(), measurement=measurement)
+    loaded.verify(first(loaded))
+    called(loaded)
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("device", [{}, GRAPHS], ids=["eager", "graphs"])

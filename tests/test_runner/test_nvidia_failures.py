@@ -16,6 +16,7 @@ from inferbench_runner.backends.tasks import TASKS
 from inferbench_runner.contract import FailureReason
 from inferbench_runner.errors import DeviceUnusedError, OutOfMemoryError, RunnerError
 from test_runner.fake_cuda import COMPILE, GRAPHS, LEGACY, FakeCuda, called, exhausted, first, nvidia_model
+from test_runner.on_device import to_host
 
 pytestmark = pytest.mark.usefixtures("tf32_as_before")
 
@@ -36,8 +37,31 @@ def test_work_that_the_device_did_not_do_is_refused(cuda: FakeCuda, words: str, 
     assert caught.value.reason is FailureReason.DEVICE_NOT_FOUND
 
 
-def test_an_output_that_was_computed_elsewhere_is_refused() -> None:
-    """Weights on the device are not enough: a call looks at where its own output is."""
+@pytest.mark.parametrize("measurement", [{}, LEGACY], ids=["sound", "as in 2023"])
+def test_an_output_that_is_elsewhere_is_refused(measurement: dict[str, Any]) -> None:
+    """Weights on the device are not enough: what is verified looks at where its output is."""
+    loaded = nvidia_model(FakeCuda(), measurement=measurement)
+    forward = loaded._placed.forward  # noqa: SLF001  # what falls back
+
+    def elsewhere(**inputs: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=to_host(forward(**inputs).logits))
+
+    loaded._placed.forward = elsewhere  # noqa: SLF001
+    with pytest.raises(DeviceUnusedError, match="the model's output is on cpu"):
+        loaded.verify(first(loaded))
+
+
+@pytest.mark.parametrize("measurement", [{}, LEGACY], ids=["sound", "as in 2023"])
+def test_a_weight_that_is_elsewhere_is_refused(measurement: dict[str, Any]) -> None:
+    """An output on the device is not enough either: a layer that stayed on the host took the time of its copies."""
+    loaded = nvidia_model(FakeCuda(), measurement=measurement)
+    loaded._placed.register_buffer("stray", torch.zeros(1))  # noqa: SLF001  # what was not moved
+    with pytest.raises(DeviceUnusedError, match="the model's weights are on cpu and cuda"):
+        loaded.verify(first(loaded))
+
+
+def test_each_call_looks_at_where_its_output_is() -> None:
+    """Also those that are timed, long after the shape was verified."""
     output = SimpleNamespace(logits=torch.zeros(1, 2))
     call = cudacalls.returning(lambda _: output, FakeCuda(), TASKS["text-classification"])
     with pytest.raises(DeviceUnusedError, match="the model's output is on cpu"):

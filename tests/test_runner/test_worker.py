@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,7 +13,9 @@ from inferbench_runner.backends.base import Source
 from inferbench_runner.contract import FailureReason, Phase, Plan
 from inferbench_runner.errors import DeviceNotFoundError, ModelUnsupportedError, NumericMismatchError, OutOfMemoryError
 from inferbench_runner.measure import SETTLING_CALLS, SETTLING_NS, Warmup
+from inferbench_runner.noise import Counters
 from inferbench_runner.summary import Round
+from inferbench_runner.usage import Usage
 from inferbench_runner.worker import Bind, Command, Failure, Measure, Prepare, Prepared, Release, Reply, Warm, Worker
 from test_runner.builders import MS, PERFECT, FakeBackend, fails, plan
 
@@ -307,6 +309,36 @@ def test_one_end_to_end_call_comes_for_each_seven_calls(calls: int, expected: in
     assert (backend.count("call") - before, backend.count("end_to_end")) == (calls, warm + expected)
     kinds = [name for name, _ in backend.log if name in {"call", "end_to_end"}]
     assert kinds[-expected:] == ["end_to_end"] * expected
+
+
+def test_the_device_is_watched_around_the_counters_and_these_are_read_around_the_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Asking a device takes time of the processor's, which is no noise; what comes after a round is not watched."""
+    log: list[str] = []
+
+    def observe() -> Callable[[], Usage]:
+        log.append("watch")
+
+        def end() -> Usage:
+            log.append("watched")
+            return Usage(energy_millijoules=7)
+
+        return end
+
+    def read_counters() -> Counters:
+        log.append("counters")
+        return Counters()
+
+    backend = FakeBackend(on_observe=observe, on_call=lambda _: log.append("call"), end_to_end=True)
+    monkeypatch.setattr("inferbench_runner.worker.read_counters", read_counters)
+    worker = ready(backend, 0)
+    one = value(worker, measure(0, Quota(2, 0, MINUTE)))
+    settling = ["call"] * one.settling
+    assert log == [*settling, "watch", "counters", "call", "call", "counters", "watched", "call"]
+    assert settling
+    assert one.usage == Usage(energy_millijoules=7)
+    assert len(one.end_to_end) == 1
 
 
 def test_without_a_processor_there_is_no_end_to_end_call() -> None:

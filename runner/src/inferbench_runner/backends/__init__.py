@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from inferbench_runner.backends.base import Backend
-from inferbench_runner.backends.environment import INDUCTOR_VARIABLE, prepare_environment
+from inferbench_runner.backends.environment import INDUCTOR_VARIABLE, prepare_environment, why_unkept
 from inferbench_runner.backends.neuron import open_neuron, open_neuron_compiler
 from inferbench_runner.backends.presence import require_nvidia
 from inferbench_runner.contract import CACHE_VARIABLE, AcceleratorKind, Execution, Plan, Precision, Profile
@@ -102,14 +101,19 @@ def open_compiler(plan: Plan, host: Host, target: str | None = None) -> Backend:
             f"{plan.device.execution or Execution.EAGER} makes nothing that can be kept",
         )
         raise InvalidPlanError(field, problem, f"compile only plans with {Execution.COMPILE}, or for Neuron")
-    backend = open_backend(plan, host)
-    folder, used = os.environ.get(CACHE_VARIABLE), os.environ.get(INDUCTOR_VARIABLE, "")
-    if not folder or not Path(used).is_relative_to(folder):
-        problem = (
-            f"{folder} can't be written" if folder else "it is not set, so that compiled graphs have no place to go"
-        )
-        raise InvalidPlanError(CACHE_VARIABLE, problem, "set it to a folder that the measuring pods mount too")
-    return backend
+    _require_cache(host)
+    return open_backend(plan, host)
+
+
+def _require_cache(host: Host) -> None:
+    """Raise `InvalidPlanError` unless what PyTorch compiles is kept, before it is imported."""
+    prepare_environment(os.environ, host)
+    way_out = "set it to a folder that the measuring pods mount too"
+    if not os.environ.get(CACHE_VARIABLE):
+        problem = "it is not set, so that compiled graphs have no place to go"
+        raise InvalidPlanError(CACHE_VARIABLE, problem, way_out)
+    if unkept := why_unkept(os.environ):
+        raise InvalidPlanError(CACHE_VARIABLE, unkept, f"{way_out}, and leave {INDUCTOR_VARIABLE} out")
 
 
 def _require_one_caller(plan: Plan) -> None:

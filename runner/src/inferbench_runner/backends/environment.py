@@ -58,6 +58,14 @@ def _places(environment: Mapping[str, str], host: Host) -> Iterator[Path]:
         yield Path(scratch) / INDUCTOR
 
 
+def why_unkept(environment: Mapping[str, str]) -> str:
+    """Say why the cache of artefacts doesn't keep what PyTorch compiles; nothing where it does, or there is none."""
+    folder, used = environment.get(CACHE_VARIABLE), environment.get(INDUCTOR_VARIABLE, "")
+    if not folder or Path(used).is_relative_to(folder):
+        return ""
+    return f"{INDUCTOR_VARIABLE} is {used}" if _is_writable(Path(folder)) else f"{folder} can't be written"
+
+
 def _is_writable(folder: Path) -> bool:
     """Whether a folder is there now, for PyTorch to write to: it makes one when it is imported, or fails there."""
     try:

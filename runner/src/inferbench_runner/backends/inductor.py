@@ -6,12 +6,11 @@ import os
 import resource
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from inferbench_runner.backends.environment import INDUCTOR_VARIABLE
+from inferbench_runner.backends.environment import why_unkept
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.clock import now_ns, to_milliseconds
 from inferbench_runner.contract import CACHE_VARIABLE, CacheOutcome, Compilation
@@ -22,12 +21,16 @@ from inferbench_runner.errors import (
     RunnerError,
     is_out_of_memory,
 )
+from inferbench_runner.words import one_line
 
 GRAPHS: Final = 64
 """Graphs of one model before PyTorch gives up compiling: each shape of a plan has one, and each way of calling it."""
 
 KILLED: Final = ("Killed signal terminated program", "virtual memory exhausted", "cc1plus: out of memory")
 """What g++ says when the kernel ends a part of it, or it gets no memory."""
+
+MISS_CHARACTERS: Final = 256
+"""Longest reason of a miss that the contract takes."""
 
 COMPILER: Final = f"inductor of torch {torch.__version__}"
 
@@ -62,23 +65,23 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     spent, after = now_ns() - begun, _cache()
     hits, misses = (after[name] - before[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss"))
     found = CacheOutcome.HIT if hits > misses == 0 else CacheOutcome.MISS
-    # Elsewhere, what is compiled is not kept beyond the run.
-    folder, used = os.environ.get(CACHE_VARIABLE), os.environ.get(INDUCTOR_VARIABLE, "")
-    outcome = found if folder and Path(used).is_relative_to(folder) else CacheOutcome.OFF
+    # Elsewhere than in the cache, what is compiled is not kept beyond the run.
+    unkept = why_unkept(os.environ)
+    outcome = CacheOutcome.OFF if unkept or not os.environ.get(CACHE_VARIABLE) else found
     return Compilation(
         milliseconds=to_milliseconds(spent),
         peak_memory_mebibytes=peak_memory_mebibytes(),
         compiler=COMPILER,
         arguments=arguments,
         cache=outcome,
-        miss=_why(outcome, folder),
+        miss=_why(outcome, unkept),
     )
 
 
-def _why(outcome: CacheOutcome, folder: str | None) -> str:
+def _why(outcome: CacheOutcome, unkept: str) -> str:
     if outcome is CacheOutcome.MISS:
         return "no entry for this graph and these libraries"
-    return f"not kept: {folder} can't be written" if folder and outcome is CacheOutcome.OFF else ""
+    return one_line(f"not kept: {unkept}", MISS_CHARACTERS) if unkept else ""
 
 
 def graphs() -> int:
