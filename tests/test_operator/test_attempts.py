@@ -252,6 +252,8 @@ def test_only_what_a_disrupted_runner_had_finished_counts() -> None:
     judgement = _judge(_attempt(ended(said, exit_code=143, disruption="EvictionByEvictionAPI")))
     assert (set(judgement.measured), set(judgement.failed)) == ({B}, {A})
     assert set(_judge(_attempt(ended(said, exit_code=124))).measured) == {A, B}
+    # It had come to its own end before the cluster took it away.
+    assert set(_judge(_attempt(ended(said, disruption="EvictionByEvictionAPI"))).measured) == {A, B}
 
 
 ENDED_ROWS = [

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from inferbench_operator.core.matrix import expand, spec_hash
-from inferbench_operator.kube.kinds import BENCHMARK, JOB, Kind
+from inferbench_operator.kube.kinds import BENCHMARK, JOB, RESULT, Kind
 from inferbench_operator.models.benchmark import BenchmarkSpec
 from operator_testing.builders import spec_json
+from operator_testing.cluster import Ending, Outcome
 from operator_testing.kstatus import kstatus
 from operator_testing.server import Json
 from operator_testing.world import NAME, Act, Script, World, play
@@ -198,6 +199,46 @@ def test_a_cell_that_waits_says_until_when() -> None:
         110.0: {"2026-01-05T12:04:23Z"},
     }
     assert set(world.states.values()) == {"succeeded"}
+
+
+def test_a_complete_run_has_no_deadline_any_more() -> None:
+    """A result that is deleted days later is measured again."""
+
+    def delete(world: World) -> None:
+        world.server.delete(RESULT, world.server.all(RESULT)[0]["metadata"]["name"])
+
+    world = play(Script(_spec(deadlineSeconds=120), acts=[(5000.0, delete)]))
+    assert set(world.states.values()) == {"succeeded"}
+    assert sorted(world.cluster.measured.values()) == [1, 1, 1, 2]
+
+
+def test_a_mistake_while_suspended_costs_no_time() -> None:
+    """The run's clock stands still from the suspension on, whatever is refused meanwhile."""
+    wrong, right = ([{"name": "inf2", "instanceTypes": [name]}] for name in ("inf2.xlarg", "inf2.xlarge"))
+    cpu = {"name": "cpu", "kind": "CPU"}
+    acts = [
+        (MIDDLE, _set(suspend=True)),
+        (1000.0, _set(accelerators=[cpu, *wrong])),
+        (1010.0, _set(accelerators=[cpu, *right])),
+        (1200.0, _set(suspend=False)),
+    ]
+    world = play(Script(_spec(deadlineSeconds=120), acts=acts))
+    assert set(world.states.values()) == {"succeeded"}
+    assert world.status["run"]["pausedSeconds"] >= 1175
+
+
+def test_suspending_is_not_held_against_a_cell() -> None:
+    """Neither as a retry nor as a disruption: after three suspensions one preemption is still forgiven."""
+    acts = [
+        act
+        for number in range(3)
+        for act in ((5.0 + 100 * number, _set(suspend=True)), (98.0 + 100 * number, _set(suspend=False)))
+    ]
+    spec = _spec(onSuspend="Stop", disruptionRetries=1)
+    world = play(Script(spec, acts=acts, outcomes=[*[Outcome()] * 3, Outcome(Ending.DRAINED)]))
+    assert set(world.states.values()) == {"succeeded"}
+    told = [(entry.get("stops", 0), entry.get("disruptions", 0)) for entry in world.status["results"]]
+    assert max(told) == (3, 1)
 
 
 # The calendar starts at noon, and the benchmark is created then.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,21 @@ def test_a_compiler_without_memory_is_told_from_one_that_fails(words: str, reaso
 def test_the_memory_may_run_out_in_python_too(error: Exception) -> None:
     """While the graph is traced, or called for the first time."""
     refused(error, "CompileOutOfMemory")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "in words"])
+def test_a_disk_without_room_is_told_from_a_compiler_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    wrapped: bool,  # noqa: FBT001  # a column
+) -> None:
+    """The folder is named, which is what has to be changed."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/full/inductor")
+    error = OSError(code, "no more")
+    with pytest.raises(RunnerError, match="/full/inductor can't be written") as caught:
+        inductor.timed(fails(RuntimeError(f"InductorError: OSError: {error}") if wrapped else error), "")
+    assert caught.value.reason is FailureReason.CACHE_UNWRITABLE
 
 
 def refused(error: Exception, reason: str) -> None:

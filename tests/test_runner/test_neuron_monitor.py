@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from inferbench_runner.backends.neuron import monitor
@@ -17,21 +19,49 @@ def test_the_monitors_report_is_read_process_by_process() -> None:
     assert worked is not None
     assert idle is not None
     assert worked.execution_summary.completed == 123
+    assert worked.latency_stats
     assert worked.latency_stats.device_latency is not None
     assert worked.latency_stats.device_latency.p50 == 0.01000008
     assert worked.latency_stats.device_latency.p99 == 0.01000012
     assert idle.execution_summary.completed == 0
+    assert idle.latency_stats
     assert idle.latency_stats.device_latency is None
     assert report.of(1) is None
     assert parse_report("neuron-monitor: warming up") is None
 
 
-def test_a_report_with_times_that_can_not_be_is_none() -> None:
-    """What a report can't take is not let in."""
-    assert parse_report(monitored(latency=(0.001, 0.002)))
-    assert not parse_report(monitored(latency=(-0.001, 0.002)))
-    assert not parse_report(monitored(latency=(float("nan"), 0.002)))
-    assert not parse_report(monitored(latency=(0.001, 86_401)))
+@pytest.mark.parametrize("latency", [(-0.001, 0.002), (float("nan"), 0.002), (0.001, 86_401), None])
+def test_times_that_can_not_be_are_left_out(latency: tuple[float, float] | None) -> None:
+    """What a result can't take is not let in, and the executions beside it still count."""
+    line = monitored(latency=(0.001, 0.002))
+    document = json.loads(line)
+    runtime = document["neuron_runtime_data"][0]
+    stats = runtime["report"]["execution_stats"]["latency_stats"]
+    assert stats["device_latency"]
+    stats["device_latency"] = dict(zip(("p50", "p99"), latency or (None, "soon"), strict=True))
+    odd = {"pid": 1, "report": {"execution_stats": {"execution_summary": "none"}}}
+    document["neuron_runtime_data"].append(odd)
+    report = parse_report(json.dumps(document))
+    assert report
+    found = report.of(runtime["pid"])
+    assert found
+    assert found.execution_summary.completed > 0
+    assert found.latency_stats
+    assert found.latency_stats.device_latency is None
+    assert report.of(1) is None
+
+
+def test_without_room_for_its_settings_the_monitor_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a witness and no need: neither a full disk nor its absence fails a shape."""
+    full = OSError(28, "No space left on device")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise full
+
+    monkeypatch.setattr(monitor, "TemporaryDirectory", refuse)
+    monkeypatch.setattr(monitor, "is_there", lambda: True)
+    assert device_latency(lambda: None) is None
+    assert witnessed(lambda: 7) == (7, None)
 
 
 @pytest.mark.parametrize("seen", [True, False])

@@ -106,7 +106,7 @@ def test_a_device_that_fails_while_the_monitor_is_asked(tmp_path: Path, neuron: 
     fault.write_text('[{"when": "call", "text": "status=101 message=Unrecoverable"}]', encoding="utf-8")
     asked = neuron.monitor(first=f"cp '{fault}' '{neuron.root}/faults.json'")
     failed = carried_out(tmp_path, neuron).failed[0]
-    assert (failed.phase, failed.reason) == (Phase.VERIFY, FailureReason.HARDWARE_ERROR)
+    assert (failed.phase, failed.reason) == (Phase.MEASURE, FailureReason.HARDWARE_ERROR)
     assert asked.started
     assert not asked.running
 

@@ -192,7 +192,7 @@ def _ended(attempt: Attempt, pod: Pod, end: Termination) -> Judgement:
     measured = {
         entry.cell: entry
         for entry in (report.measured if report else ())
-        if not (disruption and Caveat.FEWER_PROCESSES in entry.caveats)
+        if not (disruption and end.exit_code and Caveat.FEWER_PROCESSES in entry.caveats)
     }
     typed = {entry.cell: _typed(entry) for entry in report.failed} if report else {}
     missing = [cell for cell in attempt.cells if cell not in measured and cell not in typed]

@@ -120,7 +120,11 @@ def _entry(situation: Situation, cell: Cell) -> CellStatus:
     attempts = max([judgement.attempt.number for judgement in tried], default=0)
     attempts = max(attempts, before.attempts if before else 0)
     found = _state(situation, cell, tried, attempts)
-    return found if found.disruptions or not before else found.model_copy(update={"disruptions": before.disruptions})
+    if before is None:
+        return found
+    # Those of a failure are counted with it; otherwise they are what they were.
+    disruptions, stops = max(found.disruptions, before.disruptions), max(found.stops, before.stops)
+    return found.model_copy(update={"disruptions": disruptions, "stops": stops})
 
 
 def _state(situation: Situation, cell: Cell, tried: Sequence[Judgement], attempts: int) -> CellStatus:
@@ -159,32 +163,37 @@ def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Fai
     # What another cell has cost is not held against this one; each death is held against some cell, so that it ends.
     told = (judgement.failed.get(cell.hash) for judgement in situation.judgements)
     others = sum(why is not None and why.reason == Reason.OTHER_CELL_FAILED for why in told)
-    disruptions, policy = _disruptions(situation.before.get(cell.hash), attempts, failure), situation.spec.execution
+    disruptions, stops = _cut_short(situation.before.get(cell.hash), attempts, failure)
+    policy = situation.spec.execution
     if failure.reason == Reason.STOPPED:
         final = False
     elif failure.reason in names.DISRUPTIONS:
         final = disruptions > policy.disruption_retries
     else:
         innocent = failure.reason == Reason.OTHER_CELL_FAILED
-        final = not failure.retryable or (attempts - others - disruptions > policy.retries and not innocent)
+        final = not failure.retryable or (attempts - others - disruptions - stops > policy.retries and not innocent)
     return results.entry(
         cell,
         state=CellState.FAILED if final else CellState.PENDING,
         attempts=attempts,
         disruptions=disruptions,
+        stops=stops,
         reason=failure.reason,
         message=names.shortened(failure.message, _MESSAGE_LENGTH),
         verdict=Verdict.INVALID if failure.reason == FailureReason.NUMERIC_MISMATCH else None,
     )
 
 
-def _disruptions(before: CellStatus | None, attempts: int, failure: Failure) -> int:
-    """Return how many attempts at a cell were disrupted: those that the status has told of, and the present one."""
-    cut_short = failure.reason in names.DISRUPTIONS or failure.reason == Reason.STOPPED
-    if before is None:
-        return int(cut_short)
-    told = before.attempts == attempts and (before.has_failed or before.reason == Reason.CANCELLED)
-    return before.disruptions + (cut_short and not told)
+def _cut_short(before: CellStatus | None, attempts: int, failure: Failure) -> tuple[int, int]:
+    """Return how many attempts at a cell were disrupted, and how many stopped, the present one included.
+
+    What the status has told of is counted there already.
+    """
+    told = bool(before and before.attempts == attempts and (before.has_failed or before.reason == Reason.CANCELLED))
+    disrupted = failure.reason in names.DISRUPTIONS and not told
+    stopped = failure.reason == Reason.STOPPED and not told
+    earlier = (before.disruptions, before.stops) if before else (0, 0)
+    return earlier[0] + disrupted, earlier[1] + stopped
 
 
 def _plans(situation: Situation) -> Iterator[PlanGroup]:

@@ -68,6 +68,8 @@ def of_refusal(benchmark: Benchmark, reason: str, message: str, now: datetime) -
     conditions.set(ConditionType.STALLED, _TRUE, reason, message)
     conditions.set(ConditionType.READY, _FALSE, reason, message)
     conditions.set(ConditionType.ACCEPTED, _FALSE, reason, message)
+    # Since when it has been suspended tells by how much its deadline is put off.
+    conditions.keep(ConditionType.SUSPENDED)
     return conditions.listed()
 
 

@@ -157,8 +157,12 @@ def _status(
     counts = _counts(entries)
     finished = all(entry.state.terminal for entry in entries)
     run = situation.run
-    if finished != (run.completion_time is not None):
-        run = run.model_copy(update={"completion_time": now if finished else None})
+    if finished and run.completion_time is None:
+        run = run.model_copy(update={"completion_time": now})
+    elif run.completion_time and not finished:
+        # It goes on, for a result that is gone or a retry that is allowed now; meanwhile its clock stood still.
+        idle = int((now - run.completion_time).total_seconds())
+        run = run.model_copy(update={"completion_time": None, "paused_seconds": run.paused_seconds + max(idle, 0)})
     return BenchmarkStatus(
         observed_generation=situation.benchmark.generation,
         conditions=conditions.of_run(

@@ -53,7 +53,7 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
     placements = _placements(spec)
     tick = None if spec.schedule is None else next_tick(spec.schedule, now)
     run = _with_deadline(_current_run(benchmark, spec, spec_hash(cells), now), benchmark, spec, now)
-    over = bool(run.deadline_time and now >= run.deadline_time and not spec.suspend)
+    over = _is_over(run, now) and not spec.suspend
     before = _entries_of(benchmark.status, run)
     own = [attempt for attempt in observed.attempts if attempt.run == run.id]
     return Situation(
@@ -74,6 +74,11 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
         over=over,
         next_tick=None if spec.suspend or spec.cancel else tick,
     )
+
+
+def _is_over(run: Run, now: datetime) -> bool:
+    """Whether the run's time is up; one that was complete by then stays as it was."""
+    return bool(run.deadline_time and (run.completion_time or now) >= run.deadline_time)
 
 
 def _with_deadline(run: Run, benchmark: Benchmark, spec: BenchmarkSpec, now: datetime) -> Run:

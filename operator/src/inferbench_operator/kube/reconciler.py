@@ -108,7 +108,7 @@ class Reconciler:
             self._queue.failed(key)
         finally:
             self._turns.done(key)
-            if outcome != "success":
+            if outcome == "error":
                 # Whoever can't use a place must not keep it from others.
                 self._turns.forget(key)
             for waiting in self._turns.next(self.cache.active_jobs()):

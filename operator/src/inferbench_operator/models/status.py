@@ -157,7 +157,12 @@ class CellStatus(ApiModel):
     disruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=0,
         exclude_if=operator.not_,
-        description="Those of them that were cut short, by the cluster or by suspend; they don't count as retries.",
+        description="Those of them that the cluster cut short; they count against execution.disruptionRetries.",
+    )
+    stops: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=0,
+        exclude_if=operator.not_,
+        description="Those of them that suspend or cancel cut short; they count against nothing.",
     )
     deadline_time: datetime | None = Field(
         default=None, description="When the wait, or the work, of the cell's Job is given up."

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections import Counter
 from collections.abc import Callable, Mapping
+from tempfile import gettempdir
 from typing import Any, Final
 
 import torch
 
-from inferbench_runner.backends.environment import why_unkept
+from inferbench_runner.backends.environment import INDUCTOR_VARIABLE, why_unkept
 from inferbench_runner.backends.tasks import Model
 from inferbench_runner.clock import now_ns, to_milliseconds
 from inferbench_runner.contract import CACHE_VARIABLE, CacheOutcome, Compilation
 from inferbench_runner.errors import (
+    ArtefactsUnwritableError,
     CompileFailedError,
     CompileOutOfMemoryError,
     OutOfMemoryError,
@@ -28,6 +31,9 @@ GRAPHS: Final = 64
 
 KILLED: Final = ("Killed signal terminated program", "virtual memory exhausted", "cc1plus: out of memory")
 """What g++ says when the kernel ends a part of it, or it gets no memory."""
+
+UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Codes of a disk that takes nothing more."""
 
 MISS_CHARACTERS: Final = 256
 """Longest reason of a miss that the contract takes."""
@@ -58,6 +64,8 @@ def timed(first_call: Callable[[], object], arguments: str) -> Compilation:
     except Exception as error:
         if isinstance(error, OutOfMemoryError) or is_out_of_memory(error) or any(one in str(error) for one in KILLED):
             raise CompileOutOfMemoryError(COMPILER) from error
+        if full := _unwritable(error):
+            raise ArtefactsUnwritableError(os.environ.get(INDUCTOR_VARIABLE) or gettempdir(), full) from error
         if isinstance(error, RunnerError):
             # It is the device's own, such as its memory running out.
             raise
@@ -82,6 +90,18 @@ def _why(outcome: CacheOutcome, unkept: str) -> str:
     if outcome is CacheOutcome.MISS:
         return "no entry for this graph and these libraries"
     return one_line(f"not kept: {unkept}", MISS_CHARACTERS) if unkept else ""
+
+
+def _unwritable(error: BaseException) -> OSError | None:
+    """Return the error of a disk that takes nothing more, if that is what stopped the compiler."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, OSError) and link.errno in UNWRITABLE:
+            return link
+        link = link.__cause__ or link.__context__
+    # PyTorch keeps only the words of it.
+    found = next((code for code in UNWRITABLE if f"[Errno {code}]" in str(error)), None)
+    return None if found is None else OSError(found, os.strerror(found))
 
 
 def graphs() -> int:

@@ -127,10 +127,7 @@ class NeuronModel:
         )
 
     def verify(self, shape: Shape) -> Correctness:
-        """Call each copy once as it will be timed and once with padding, and compare with the references.
-
-        Then the first copy is called for the monitor, which is gone before anything is timed.
-        """
+        """Call each copy once as it will be timed and once with padding, and compare with the references."""
         try:
             bound = self._bind(shape)
             copies = self._copies[shape]
@@ -139,9 +136,6 @@ class NeuronModel:
                     self._verified_copy(shape, graph, cores)
                     for graph, cores in zip(copies.graphs, self._blocks, strict=True)
                 ]
-                if shape not in self._latencies:
-                    with typed_failures():
-                        self._latencies[shape] = device_latency(bound.call)
         except BaseException:
             self._copies.pop(shape, None)
             raise
@@ -175,11 +169,17 @@ class NeuronModel:
             with copies.taken(), nullcontext() if keeps_autograd(self.plan) else torch.inference_mode():
                 yield
 
+        call = copies.call(self._inputs(shape))
+
+        def ask() -> Latencies | None:
+            with worker():
+                return device_latency(call)
+
         return Bound(
-            call=copies.call(self._inputs(shape)),
+            call=call,
             end_to_end=self.host.end_to_end.bind(shape, copies.forward),
             worker=worker,
-            observe=partial(self._observe, shape),
+            observe=partial(self._observe, shape, ask),
         )
 
     def _inputs(self, shape: Shape) -> Inputs:
@@ -237,8 +237,10 @@ class NeuronModel:
             cache=CacheOutcome.OFF,
         )
 
-    def _observe(self, shape: Shape) -> Callable[[], Usage]:
-        """Begin to watch the device, which is looked at after the calls and never between them."""
+    def _observe(self, shape: Shape, ask: Callable[[], Latencies | None]) -> Callable[[], Usage]:
+        """Begin to watch the device, which is looked at before and after the calls and never between them."""
+        if shape not in self._latencies:
+            self._latencies[shape] = ask()
         native, latency = isinstance(self.maker, TorchNeuron), self._latencies.get(shape)
         before = compiled_graphs() if native else 0
 

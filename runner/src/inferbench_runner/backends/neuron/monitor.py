@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Annotated, Final, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from inferbench_runner.clock import NS_PER_SECOND, now_ns
 
@@ -74,10 +74,18 @@ class Latencies(BaseModel):
         return round(self.p99 * MICROSECONDS)
 
 
+def _or_nothing(value: object, parse: ValidatorFunctionWrapHandler) -> object:
+    """Take a part of a report that is not as documented for one that is missing: the rest of it still counts."""
+    try:
+        return parse(value)
+    except ValidationError:
+        return None
+
+
 class LatencyStats(BaseModel):
     """Latencies of executions; None in a period without any."""
 
-    device_latency: Latencies | None = None
+    device_latency: Annotated[Latencies | None, WrapValidator(_or_nothing)] = None
     """On the device alone."""
 
 
@@ -93,7 +101,7 @@ class ExecutionStats(BaseModel):
     """The group of metrics about executions."""
 
     execution_summary: Executions = Executions()
-    latency_stats: LatencyStats = LatencyStats()
+    latency_stats: Annotated[LatencyStats | None, WrapValidator(_or_nothing)] = None
 
 
 class Metrics(BaseModel):
@@ -112,11 +120,11 @@ class Runtime(BaseModel):
 class Report(BaseModel):
     """One line of output."""
 
-    neuron_runtime_data: list[Runtime] = Field(default_factory=list)
+    neuron_runtime_data: list[Annotated[Runtime | None, WrapValidator(_or_nothing)]] = Field(default_factory=list)
 
     def of(self, pid: int) -> ExecutionStats | None:
         """Return what it says about a process; None for nothing."""
-        return next((one.report.execution_stats for one in self.neuron_runtime_data if one.pid == pid), None)
+        return next((one.report.execution_stats for one in self.neuron_runtime_data if one and one.pid == pid), None)
 
 
 def parse_report(line: str) -> Report | None:
@@ -149,7 +157,7 @@ def device_latency(call: Callable[[], object]) -> Latencies | None:
     """Call over and over while the monitor runs, until it tells how long the device took; None where it never does."""
     with _monitor() as monitor:
         for stats in monitor.reports(LATENCY_REPORTS, call):
-            if stats.latency_stats.device_latency:
+            if stats.latency_stats and stats.latency_stats.device_latency:
                 return stats.latency_stats.device_latency
     return None
 
@@ -186,8 +194,8 @@ class Monitor:
 def _monitor() -> Iterator[Monitor]:
     """Run the monitor for as long as the context is; where it can't be run, it says nothing."""
     lines = SimpleQueue[str]()
-    with TemporaryDirectory(prefix="inferbench-monitor-") as folder:
-        process = _started(Path(folder) / "monitor.json")
+    with ExitStack() as stack:
+        process = _started(stack) if is_there() else None
         if process is None:
             lines.put(END)
             yield Monitor(lines)
@@ -203,14 +211,14 @@ def _monitor() -> Iterator[Monitor]:
                 process.stdout.close()
 
 
-def _started(configuration: Path) -> subprocess.Popen[str] | None:
-    program = shutil.which(PROGRAM)
-    if program is None:
-        return None
-    configuration.write_text(json.dumps(CONFIGURATION), encoding="utf-8")
+def _started(stack: ExitStack) -> subprocess.Popen[str] | None:
+    """Start the monitor; None where it can't be run, or the disk has no room for its settings."""
     with suppress(OSError):
+        folder = stack.enter_context(TemporaryDirectory(prefix="inferbench-monitor-", ignore_cleanup_errors=True))
+        configuration = Path(folder) / "monitor.json"
+        configuration.write_text(json.dumps(CONFIGURATION), encoding="utf-8")
         return subprocess.Popen(  # noqa: S603  # the program beside the driver, with fixed arguments
-            [program, "-c", str(configuration)],
+            [shutil.which(PROGRAM) or PROGRAM, "-c", str(configuration)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -230,8 +238,8 @@ def _listen(stream: Iterable[str], lines: SimpleQueue[str]) -> None:
 def _end(process: subprocess.Popen[str]) -> None:
     """End it and all that it has started, in peace or else by force."""
     for number in (signal.SIGTERM, signal.SIGKILL):
+        # The second one is for those as well that have outlived their leader.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):
             process.wait(LEAVE_SECONDS)
-            return
