@@ -49,13 +49,22 @@ def test_a_crash_before_the_cut_leaves_a_report(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_cannot_be_written_is_said_once(tmp_path: Path) -> None:
-    """On a machine without a kubelet the runner warns once and goes on."""
+    """The runner goes on; the log has the rest."""
     said: list[str] = []
-    outlet = Outlet(tmp_path / "absent" / "message", may_create=True, say=said.append)
+    outlet = Outlet(tmp_path / "nowhere" / "message", may_create=True, say=said.append)
     outlet.publish(SHORT)
-    outlet.publish(SHORT)
+    outlet.publish(LONG)
     assert len(said) == 1
-    assert "No such file" in said[0]
+    assert "No such file or directory" in said[0]
+
+
+def test_nothing_is_said_where_there_is_no_kubelet(tmp_path: Path) -> None:
+    """Its own file is there in pods only; one that is there and can't be written is another matter."""
+    said: list[str] = []
+    Outlet(tmp_path / "termination-log", may_create=False, say=said.append).publish(SHORT)
+    assert said == []
+    Outlet(tmp_path, may_create=False, say=said.append).publish(SHORT)
+    assert len(said) == 1
 
 
 def test_the_kubelets_own_file_is_never_created(tmp_path: Path) -> None:

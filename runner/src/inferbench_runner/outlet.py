@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -52,7 +53,8 @@ class Outlet:
         try:
             self._rewrite(compact_bytes(report))
         except OSError as error:
-            if not self._warned:
+            # Outside a pod there is no such file, and nobody who would read it.
+            if not self._warned and (self.may_create or error.errno != errno.ENOENT):
                 self._warned = True
                 self.say(f"no termination message in {self.path} ({error.strerror}); the last line has the details")
 
