@@ -113,10 +113,15 @@ def test_a_job_that_its_queue_takes_back_has_not_failed(of_pod: Pod | None) -> N
 
 def test_a_pod_of_the_time_before_the_queue_took_the_job_back_counts_for_nothing() -> None:
     """Its successor is awaited."""
-    old = replace(ended(exit_code=143), created_at=ago(60))
+    old = replace(ended(exit_code=143), created_at=ago(60), gone_at=ago(10))
     judgement = _judge(_attempt(old, started_at=ago(20)))
     assert (judgement.stage, judgement.reason) == (Stage.WAITING, Reason.POD_MISSING)
     assert _judge(_attempt(old, started_at=ago(60))).stage is Stage.ENDED
+
+
+def test_a_pod_that_was_made_in_the_second_before_its_jobs_start_counts() -> None:
+    """The Job controller makes the pod of a resumed Job first, and then writes down when the Job has started."""
+    assert _judge(_attempt(replace(running(), created_at=ago(60)), started_at=ago(59))).stage is Stage.RUNNING
 
 
 DEADLINE_ROWS = [
@@ -207,6 +212,13 @@ DISRUPTION_ROWS += [
         id="a pod whose end nobody confirms",
     ),
     pytest.param(_attempt(running(gone_at=ago(30))), "PodLost", "deleted", id="a deleted pod on a silent node"),
+    pytest.param(_attempt(ended(exit_code=143, gone_at=ago(1))), "PodLost", "deleted", id="a pod that is deleted"),
+    pytest.param(
+        _attempt(ended(exit_code=137, reason="ContainerStatusUnknown", gone_at=ago(1))),
+        "PodLost",
+        "deleted",
+        id="a pod that is deleted before its container has started",
+    ),
     pytest.param(
         _attempt(finished_at=ago(11), failed_reason="BackoffLimitExceeded"), "PodLost", "deleted", id="no pod any more"
     ),
@@ -277,6 +289,20 @@ ENDED_ROWS = [
         True,
         "memory",
         id="out of memory that the exit code hides",
+    ),
+    pytest.param(
+        _attempt(ended(exit_code=137, reason="OOMKilled", gone_at=ago(1))),
+        Reason.OUT_OF_MEMORY,
+        True,
+        "memory",
+        id="out of memory before somebody deleted the pod",
+    ),
+    pytest.param(
+        _attempt(ended(exit_code=143, gone_at=ago(1)), finished_at=ago(1), failed_reason="DeadlineExceeded"),
+        Reason.RUNNER_FAILED,
+        True,
+        "exit code 143",
+        id="a pod that the Job controller deletes when the Job's own time is up",
     ),
     pytest.param(_attempt(ended()), Reason.NO_REPORT, True, "without a report", id="a good end without a report"),
     pytest.param(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inferbench_operator.core.decide import Decision, decide
-from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Result
+from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Pod, Result
 from inferbench_operator.core.names import LABEL_ATTEMPT
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
@@ -258,6 +258,46 @@ def test_a_job_on_its_way_out_says_less_than_the_status() -> None:
     decision = _decide(observed(of, _own(of, deleting=True, pod=ended(exit_code=143))))
     assert _entry(decision).reason == "MeasureDeadlineExceeded"
     assert not decision.delete_jobs
+
+
+_DRAINED = {"disruption": "EvictionByEvictionAPI", "gone_at": NOW}
+
+
+@pytest.mark.parametrize("age", [None, 3, 3000])
+@pytest.mark.parametrize("left", [{}, _DRAINED, {"gone_at": NOW}, None])
+@pytest.mark.parametrize(
+    ("of_pod", "retries", "state", "reason", "disruptions"),
+    [
+        (ended(exit_code=143, **_DRAINED), 0, CellState.PENDING, "Drained", 1),
+        (ended(exit_code=137), 1, CellState.PENDING, "RunnerKilled", 0),
+        (ended(exit_code=137), 0, CellState.FAILED, "RunnerKilled", 0),
+    ],
+)
+def test_what_becomes_of_a_pod_after_its_end_changes_nothing(
+    of_pod: Pod,
+    retries: int,
+    state: CellState,
+    reason: str,
+    disruptions: int,
+    left: dict[str, Any] | None,
+    age: int | None,
+) -> None:
+    """A pod that goes with its node neither hides why its runner failed nor takes up a run that is over."""
+    wanted = spec(sequenceLengths=[8, 16], execution={"retries": retries})
+    job = {"finished_at": ago(age), "failed_reason": "BackoffLimitExceeded"} if age else {}
+    of = _started(wanted, _own(_started(wanted), pod=of_pod, **job))
+    later = None if left is None else replace(of_pod, **left)
+    entry = _entry(_decide(observed(of, _own(of, pod=later, **job))))
+    assert (entry.state, entry.reason, entry.attempts, entry.disruptions) == (state, reason, 1, disruptions)
+
+
+def test_more_retries_take_a_failed_run_up_again() -> None:
+    """As long as its Job is there, whose runner says whether another try could help."""
+    few, more = (spec(sequenceLengths=[8, 16], execution={"retries": number}) for number in (0, 1))
+    job = _own(_started(few), pod=ended(exit_code=137))
+    of = _started(few, job)
+    assert _entry(_decide(observed(of, job))).state is CellState.FAILED
+    assert _given_to(_decide(observed(_edited(of, more), job))) == [[A, B]]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ _NEVER_PULLED = ("not found", "manifest unknown", "denied", "unauthorized", "aut
 """What registries say of an image that another pod would not get either."""
 _TYPED_WAITS = {*_HOPELESS, *_PULLS, "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 """Reasons for which a container waits that say more than that its deadline has passed."""
+_STOPPED_EXIT_CODES = {_SIGTERM_EXIT_CODE, 137}
+"""Of a runner that was told to end, or killed because it did not."""
 _ENDS_OF_OTHER_CAUSES = {0, runner.INVALID_PLAN_EXIT_CODE, runner.DEADLINE_EXIT_CODE, _SIGTERM_EXIT_CODE}
 
 
@@ -90,8 +92,9 @@ def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement
         said = f": {attempt.warning.message}" if attempt.warning else "."
         message = f"The Job is suspended; its queue has not admitted it yet{said}"
         return Judgement(attempt, Stage.WAITING, Reason.QUEUED, message)
-    if attempt.pod and attempt.started_at and attempt.pod.created_at < attempt.started_at:
-        # Of the time before its queue took the Job back.
+    if attempt.pod and attempt.pod.gone_at and attempt.started_at and attempt.pod.created_at < attempt.started_at:
+        # Of the time before its queue took the Job back. One that is not on its way out is of this time: when a Job is
+        # resumed, its start is written down after its pod is made, and may so be in the next second.
         attempt = replace(attempt, pod=None)
     if attempt.pod and (found := _pod_ended(attempt, attempt.pod, now)):
         return found
@@ -187,7 +190,7 @@ def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reas
 
 def _ended(attempt: Attempt, pod: Pod, end: Termination) -> Judgement:
     report = end.report
-    disruption = _disruption(pod)
+    disruption = _disruption(pod) or _deletion(attempt, pod, end)
     # Of a disrupted runner only what it had finished counts: the rest is measured again, to the end.
     measured = {
         entry.cell: entry
@@ -268,6 +271,12 @@ def _disruption(pod: Pod) -> Failure | None:
         return None
     reason, why = _DISRUPTIONS.get(pod.disruption, (Reason.POD_LOST, "The cluster took the pod away"))
     return Failure(reason, f"{why}: {pod.disruption_message or pod.disruption}")
+
+
+def _deletion(attempt: Attempt, pod: Pod, end: Termination) -> Failure | None:
+    """Return that somebody deleted the pod and so ended its runner; None where that, or the Job, ended by itself."""
+    stopped = pod.gone_at and end.exit_code in _STOPPED_EXIT_CODES and end.reason != "OOMKilled"
+    return _lost() if stopped and attempt.failed_reason in {"", _POD_FAILED} else None
 
 
 def _lost() -> Failure:

@@ -145,12 +145,11 @@ def _state(situation: Situation, cell: Cell, tried: Sequence[Judgement], attempt
 
 
 def _failure(cell: Cell, latest: Judgement | None, before: CellStatus | None, attempts: int) -> Failure | None:
-    """Return why the last attempt failed: from its Job or, where that is gone or going, from the status."""
-    told = before if before and before.attempts == attempts and before.attempts and before.has_failed else None
-    if latest and not (latest.attempt.deleting and told):
+    """Return why the last attempt failed: from its Job or, where that is gone, from the status."""
+    if latest:
         return latest.failed.get(cell.hash)
-    if told:
-        return Failure(told.reason, told.message, retryable=told.state is CellState.PENDING)
+    if before and before.attempts == attempts and before.attempts and before.has_failed:
+        return Failure(before.reason, before.message, retryable=before.state is CellState.PENDING)
     if before and before.state in {CellState.WAITING, CellState.RUNNING}:
         return Failure(Reason.JOB_LOST, "The Job was removed before its runner had reported.")
     # Never tried, or its result was deleted after its Job: there is nothing left to show, so it is measured again.

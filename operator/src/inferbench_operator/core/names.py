@@ -25,8 +25,14 @@ RUNNER_CONTAINER: Final = "runner"
 
 
 def shortened(text: str, length: int) -> str:
-    """Return a text that is cut, visibly, where it is longer than `length` characters."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    """Return a text that is cut, visibly, where it is longer than `length` characters.
+
+    It loses its middle: errors that enclose each other say first what failed, and last why.
+    """
+    if len(text) <= length:
+        return text
+    kept = length // 4
+    return f"{text[: length - kept - 1]}…{text[-kept:]}"
 
 
 class Reason(StrEnum):

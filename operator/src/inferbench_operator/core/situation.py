@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from inferbench_operator.core import jobs, names
 from inferbench_operator.core.attempts import Failure, Judgement, Stage, judge
@@ -16,6 +17,11 @@ from inferbench_operator.core.schedule import is_due, next_tick
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.benchmark import BenchmarkSpec, OnSuspend, Reuse
 from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Run, Trigger
+
+_OF_NO_ATTEMPT: Final = frozenset({Reason.JOB_REFUSED, Reason.RUN_DEADLINE})
+"""Reasons for which a cell fails that say nothing about its last attempt."""
+_WITHOUT_POD: Final = frozenset({Reason.SCHEDULING_DEADLINE, Reason.STOPPED})
+"""Reasons that are told of Jobs which may never have had a pod, and which go on should they not be removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
         if run.trigger.measures_anew
         else _reusable(spec, run, before, observed.results, _images(cells, placements, settings)),
         judgements=tuple(
-            _stopped(spec, judge(attempt, spec.execution, now), over=over)
+            _stopped(spec, _remembered(judge(attempt, spec.execution, now), before), over=over)
             for attempt in sorted(own, key=lambda attempt: (attempt.number, attempt.name))
         ),
         before=before,
@@ -91,6 +97,28 @@ def _with_deadline(run: Run, benchmark: Benchmark, spec: BenchmarkSpec, now: dat
     seconds = spec.execution.deadline_seconds
     deadline = None if seconds is None else run.start_time + timedelta(seconds=seconds + paused)
     return run.model_copy(update={"paused_seconds": paused, "deadline_time": deadline})
+
+
+def _remembered(judgement: Judgement, before: Mapping[str, CellStatus]) -> Judgement:
+    """Return what the status has told of an attempt that has ended: what becomes of its pod afterwards changes nothing.
+
+    The pod is drained with its node, deleted by a person, or gone, and would then look like one that was taken away.
+    """
+    attempt = judgement.attempt
+    told = {
+        cell: Failure(entry.reason, entry.message, retryable=entry.state is CellState.PENDING)
+        for cell, entry in before.items()
+        if cell in attempt.cells
+        and (entry.attempts, entry.has_failed) == (attempt.number, True)
+        and entry.reason not in _OF_NO_ATTEMPT
+    }
+    lost_its_pod = not attempt.pod and not any(why.reason in _WITHOUT_POD for why in told.values())
+    if not told or not (judgement.stage is Stage.ENDED or attempt.finished_at or lost_its_pod):
+        return judgement
+    # The same reason as found now, which knows better whether a retry can help if more of them are allowed.
+    news = {cell: why for cell, why in judgement.failed.items() if cell not in told or told[cell].reason == why.reason}
+    end = replace(judgement, stage=Stage.ENDED, reason="", message="", look_again_at=None)
+    return replace(end, failed=told | news)
 
 
 def _stopped(spec: BenchmarkSpec, judgement: Judgement, *, over: bool) -> Judgement:
