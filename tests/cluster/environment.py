@@ -6,9 +6,11 @@ such paths in the command, the arguments and the environment to the folder that 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +19,10 @@ from cluster.pods import Container, Json, Pod
 Fetch = Callable[[str, str], Awaitable[Mapping[str, str] | None]]
 """Gives the data of a ConfigMap or a Secret, by `configmap` or `secret` and name; None when there is none."""
 
+Report = Callable[[str], Awaitable[None]]
+"""Is told why a container cannot be made for now."""
+
+_RETRY_SECONDS = 1.0
 _REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
@@ -48,6 +54,26 @@ async def resolve(pod: Pod, container: Container, fetch: Fetch) -> dict[str, str
         if value is not None:
             env[entry["name"]] = value
     return env
+
+
+async def resolve_in_time(
+    pod: Pod, container: Container, fetch: Fetch, report: Report, stopping: asyncio.Event
+) -> dict[str, str] | None:
+    """All variables that the pod's manifest sets, as soon as they are there; None when the pod is to end before that.
+
+    What is missing is told once, and again only in other words.
+    """
+    told = ""
+    while not stopping.is_set():
+        try:
+            return await resolve(pod, container, fetch)
+        except ConfigError as error:
+            if str(error) != told:
+                told = str(error)
+                await report(told)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), _RETRY_SECONDS)
+    return None
 
 
 async def _value(pod: Pod, entry: Json, env: Mapping[str, str], fetch: Fetch) -> str | None:

@@ -14,12 +14,11 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cluster.environment import ConfigError, Fetch, Mounts, expand, resolve
+from cluster.environment import Fetch, Mounts, expand, resolve_in_time
 from cluster.pods import Container, Pod
 from cluster.processes import GuardedProcess
 from cluster.states import ContainerState, Interruption, Running, Terminated, Waiting, never_started, now
@@ -28,7 +27,6 @@ from cluster.workload import Publish, States
 from inferbench_runner.contract import TERMINATION_PATH_VARIABLE
 
 _POLL_SECONDS = 0.05
-_CONFIG_RETRY_SECONDS = 1.0
 _START_ERROR: Final = 128
 
 
@@ -130,23 +128,19 @@ class LocalPod:
         self, number: int, container: Container, mounts: Mounts, publish: Publish
     ) -> dict[str, str] | None:
         """Resolve the environment, as often as it takes; None when the pod is to end before it is there."""
-        while not self._stopping.is_set():
-            try:
-                env = await resolve(self._pod, container, self._fetch)
-            except ConfigError as error:
-                waiting = Waiting("CreateContainerConfigError", str(error))
-                if self._states[number] != waiting:
-                    self._states[number] = waiting
-                    await publish(tuple(self._states))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), _CONFIG_RETRY_SECONDS)
-                continue
-            home = str(self._folder)
-            path = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
-            own = {"PATH": path, "HOME": home, "TMPDIR": home, "HOSTNAME": self._pod.name}
-            # Only what the pod says is about its mounts; our own paths may well lie below the same names.
-            return {**own, **self._settings.environment, **{name: mounts.translate(env[name]) for name in env}}
-        return None
+
+        async def wait(why: str) -> None:
+            self._states[number] = Waiting("CreateContainerConfigError", why)
+            await publish(tuple(self._states))
+
+        env = await resolve_in_time(self._pod, container, self._fetch, wait, self._stopping)
+        if env is None:
+            return None
+        home = str(self._folder)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
+        own = {"PATH": path, "HOME": home, "TMPDIR": home, "HOSTNAME": self._pod.name}
+        # Only what the pod says is about its mounts; our own paths may well lie below the same names.
+        return {**own, **self._settings.environment, **{name: mounts.translate(env[name]) for name in env}}
 
     def _start(self, number: int, container: Container, mounts: Mounts, env: dict[str, str]) -> bool:
         """Start the process; False when there is no such program or folder, and then that is the state."""

@@ -2,8 +2,8 @@
 
 On a local node each container is a process of this machine (`local.py`); since a process has no mounts of its own, the
 variable INFERBENCH_TERMINATION_MESSAGE_PATH names the file that stands for its terminationMessagePath. On a simulated
-node pods play scripted outcomes (`outcomes.py`). Pods that no longer fit their node are not refused, unlike by a real
-kubelet: the scheduler sees to that.
+node pods play scripted outcomes (`outcomes.py`), once all that their environment names is there. Pods that no longer
+fit their node are refused only by a script, unlike by a real kubelet: the scheduler sees to that.
 
 The agent's event loop runs in a thread of its own, so that its methods can be called from tests of any kind.
 """
@@ -100,8 +100,13 @@ class NodeAgent:
 
         Its pods stay until the pod garbage collector notices that their node is gone, as in any cluster.
         """
+        self.silence_node(name)
+        self._call(self._registration.remove(name))
+
+    def silence_node(self, name: str) -> None:
+        """Take a machine's power away: its processes end, nobody renews its lease, and its object stays."""
         self._nodes.pop(name)
-        self._call(self._remove_node(name))
+        self._call(self._silence_node(name))
 
     @property
     def stopped(self) -> bool:
@@ -181,10 +186,10 @@ class NodeAgent:
             # It ran under an earlier agent, and its processes ended with that one.
             lost = never_started()
             outcome = Exits(run_seconds=0, exit_code=KILLED, reason=lost.reason, message=lost.message)
-            return SimulatedPod(pod, folder, outcome)
+            return SimulatedPod(pod, folder, outcome, self._reader(pod.namespace))
         if self._nodes[pod.node].local:
             return LocalPod(pod, folder, self._local, self._reader(pod.namespace))
-        return SimulatedPod(pod, folder, choose(self._scripts, pod))
+        return SimulatedPod(pod, folder, choose(self._scripts, pod), self._reader(pod.namespace))
 
     def _reader(self, namespace: str) -> Fetch:
         async def fetch(kind: str, name: str) -> dict[str, str] | None:
@@ -209,12 +214,12 @@ class NodeAgent:
         self._tasks.pop(uid, None)
         shutil.rmtree(self._workspace.path / uid, ignore_errors=True)
 
-    async def _remove_node(self, name: str) -> None:
+    async def _silence_node(self, name: str) -> None:
+        self._registration.forget(name)
         tasks = [self._tasks[uid] for uid, worker in self._workers.items() if worker.pod.node == name]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._registration.remove(name)
 
     def _find(self, namespace: str, name: str) -> PodWorker | None:
         # The newest: an older pod of the same name may still be on its way out.

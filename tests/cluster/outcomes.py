@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cluster.pods import Pod
-from cluster.states import Interruption, Waiting, evicted
+from cluster.states import Interruption, Waiting, evicted, rejected
 from cluster.termination import KILLED
 from inferbench_runner.contract import PLAN_VARIABLE, CellMeasured, CompactReport, Plan, Verdict
 
@@ -61,7 +61,14 @@ class Stuck:
     every: float = 0.2
 
 
-Outcome = Exits | Interrupted | Stuck
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The kubelet refuses the pod."""
+
+    interruption: Interruption
+
+
+Outcome = Exits | Interrupted | Stuck | Rejected
 Script = Callable[[Pod], Outcome | None]
 
 
@@ -88,6 +95,26 @@ def image_pull_failure(error: str = "not found") -> Stuck:
     )
     back_off = f'Back-off pulling image "{{image}}": ErrImagePull: {pull}'
     return Stuck((Waiting(), Waiting("ErrImagePull", pull), Waiting("ImagePullBackOff", back_off)))
+
+
+def invalid_image_name() -> Stuck:
+    """The image's name is none."""
+    message = (
+        'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": invalid reference format'
+    )
+    return Stuck((Waiting(), Waiting("InvalidImageName", message)))
+
+
+def unhealthy_device(resource: str) -> Rejected:
+    """The device plugin has no healthy device left when the pod comes."""
+    message = f"Allocate failed due to no healthy devices present; cannot allocate unhealthy devices {resource}"
+    return Rejected(rejected("UnexpectedAdmissionError", f"{message}, which is unexpected"))
+
+
+def out_of(resource: str, requested: int) -> Rejected:
+    """The kubelet counts fewer devices than the scheduler, as after its own restart."""
+    message = f"Node didn't have enough resource: {resource}, requested: {requested}, used: 0, capacity: 0"
+    return Rejected(rejected(f"OutOf{resource}", message))
 
 
 def create_container_failure(message: str = "failed to reserve container name") -> Stuck:

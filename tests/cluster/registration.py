@@ -44,9 +44,12 @@ class Registration:
         except TimeoutError:
             raise NodeNotReadyError(node.name, _READY_SECONDS) from None
 
+    def forget(self, name: str) -> None:
+        """Renew the node's lease no more."""
+        self._names.discard(name)
+
     async def remove(self, name: str) -> None:
         """Delete the Node; its Lease follows, being owned by it."""
-        self._names.discard(name)
         await _unless_absent(self._api, f"{_NODES}/{name}")
 
     async def renew(self) -> None:

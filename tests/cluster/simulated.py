@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from cluster.outcomes import Exits, Interrupted, Outcome, Stuck, Text, text_for
+from cluster.environment import Fetch, resolve_in_time
+from cluster.outcomes import Exits, Interrupted, Outcome, Rejected, Stuck, Text, text_for
 from cluster.pods import Pod
-from cluster.states import Interruption, Running, Terminated, Waiting, never_started, now
+from cluster.states import Running, Terminated, Waiting, never_started, now
 from cluster.termination import KILLED, MESSAGE_BYTES
 from cluster.workload import Publish, States
 
@@ -15,12 +16,13 @@ from cluster.workload import Publish, States
 class SimulatedPod:
     """Plays one outcome, alike for all containers of the pod."""
 
-    def __init__(self, pod: Pod, folder: Path, outcome: Outcome) -> None:
+    def __init__(self, pod: Pod, folder: Path, outcome: Outcome, fetch: Fetch) -> None:
         """Take what is needed; nothing is played yet."""
-        self.interruption: Interruption | None = None
+        self.interruption = outcome.interruption if isinstance(outcome, Rejected) else None
         self._pod = pod
         self._folder = folder
         self._outcome = outcome
+        self._fetch = fetch
         self._ended = asyncio.Event()
         self._killed_for: str | None = None
 
@@ -31,6 +33,8 @@ class SimulatedPod:
                 return await self._stay(self._outcome, publish)
             case Exits() | Interrupted():
                 return await self._play(self._outcome, publish)
+            case Rejected():
+                return self._for_all(never_started())
 
     def stop(self, grace_seconds: float) -> None:
         """End the play now; a scripted container never needs its grace."""
@@ -60,7 +64,7 @@ class SimulatedPod:
         return self._for_all(never_started())
 
     async def _play(self, outcome: Exits | Interrupted, publish: Publish) -> States:
-        if await self._ended_within(outcome.start_delay):
+        if not await self._is_configured(publish) or await self._ended_within(outcome.start_delay):
             return self._for_all(never_started())
         started = now()
         for container in self._pod.containers:
@@ -84,6 +88,17 @@ class SimulatedPod:
         )
         reason = None if stopped else outcome.reason
         return code, reason or ("Error" if code else "Completed"), text
+
+    async def _is_configured(self, publish: Publish) -> bool:
+        """Wait until all that the containers' environment names is there; False when the pod is to end before that."""
+
+        async def wait(why: str) -> None:
+            await publish(self._for_all(Waiting("CreateContainerConfigError", why)))
+
+        for container in self._pod.containers:
+            if await resolve_in_time(self._pod, container, self._fetch, wait, self._ended) is None:
+                return False
+        return True
 
     def _for_all(self, state: Waiting | Running | Terminated) -> States:
         return tuple(state for _ in self._pod.containers)

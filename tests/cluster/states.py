@@ -53,6 +53,8 @@ class Interruption:
     message: str
     disruption: bool = False
     """Whether the pod gets the condition DisruptionTarget."""
+    rejection: bool = False
+    """Whether the pod was never admitted, so that nothing is known of containers."""
 
 
 DEADLINE_EXCEEDED = Interruption("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
@@ -62,6 +64,11 @@ def evicted(resource: str = "memory") -> Interruption:
     """The kubelet's eviction of a pod, on a node that runs out of a resource."""
     message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 52Mi. "
     return Interruption("Evicted", message, disruption=True)
+
+
+def rejected(reason: str, message: str) -> Interruption:
+    """The kubelet's refusal of a pod that the scheduler has bound to its node."""
+    return Interruption(reason, f"Pod was rejected: {message}", rejection=True)
 
 
 def never_started() -> Terminated:
@@ -79,6 +86,14 @@ def pod_status(
     pod: Pod, states: tuple[ContainerState, ...], *, started: dt.datetime, interruption: Interruption | None = None
 ) -> Status:
     """The status that a kubelet writes; `states` are in the order of the pod's containers."""
+    if interruption and interruption.rejection:
+        return {
+            "phase": "Failed",
+            "observedGeneration": pod.generation,
+            "startTime": timestamp(started),
+            "reason": interruption.reason,
+            "message": interruption.message,
+        }
     phase = "Failed" if interruption else _phase(states)
     status: Status = {
         "phase": phase,

@@ -41,7 +41,8 @@ class PodWorker:
             seconds = self.pod.active_deadline_seconds
             deadline = loop.call_later(seconds, partial(self.interrupt, DEADLINE_EXCEEDED, grace_seconds=grace))
         try:
-            await self._publish(self.states)
+            if self.workload.interruption is None:
+                await self._publish(self.states)
             self.states = await self.workload.run(self._publish)
         finally:
             if deadline:

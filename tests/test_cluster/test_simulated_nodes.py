@@ -23,6 +23,7 @@ from cluster import (
     oom_killed,
 )
 from cluster.observing import eventually, job_manifest, only_pod, pod_when, read
+from cluster.outcomes import invalid_image_name, unhealthy_device
 from inferbench_runner.contract import AcceleratorKind, CompactReport, Device, ModelRef, Plan, Shape
 
 pytestmark = pytest.mark.e2e
@@ -117,6 +118,7 @@ def test_a_scripted_end_is_reported(case: str, control_plane: ControlPlane, name
 STAYS: dict[str, tuple[Stuck, str, str]] = {
     "image": (image_pull_failure(), "ImagePullBackOff", 'Back-off pulling image "example.test/runner:1"'),
     "container": (create_container_failure("name is reserved"), "CreateContainerError", "name is reserved"),
+    "image name": (invalid_image_name(), "InvalidImageName", "Failed to apply default image tag"),
     "nothing": (never_starts(), "ContainerCreating", ""),
 }
 
@@ -138,6 +140,41 @@ def test_a_container_that_never_starts_says_why(
     assert pod["status"]["phase"] == "Pending"
     control_plane.kubectl("delete", "job", "work", f"--namespace={namespace}")
     eventually("the pod is gone", lambda: not read(control_plane, namespace, "pods")["items"])
+
+
+def test_a_container_waits_for_its_secret(control_plane: ControlPlane, namespace: str) -> None:
+    """The kubelet says what is missing, and starts the container once it is there."""
+    token = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    manifest = job_manifest("work", device=NEURON, container={"env": [token]})
+    control_plane.kubectl("create", f"--namespace={namespace}", "--filename=-", stdin=manifest)
+    waiting = {"reason": "CreateContainerConfigError", "message": 'secret "hub" not found'}
+    pod_when(
+        control_plane, namespace, "the secret is missed", lambda pod: container_state(pod).get("waiting") == waiting
+    )
+    control_plane.kubectl("create", "secret", "generic", "hub", "--from-literal=token=x", f"--namespace={namespace}")
+    pod_when(control_plane, namespace, "the pod ends", has_ended)
+
+
+def test_a_pod_can_be_rejected(control_plane: ControlPlane, namespace: str, agent: NodeAgent) -> None:
+    """Nothing is known of its containers, as they were never made."""
+    agent.script(unhealthy_device(NEURON))
+    start(control_plane, namespace)
+    status = pod_when(control_plane, namespace, "the pod ends", has_ended)["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "UnexpectedAdmissionError")
+    assert "cannot allocate unhealthy devices" in status["message"]
+    assert "containerStatuses" not in status
+
+
+def test_a_node_can_fall_silent(control_plane: ControlPlane, namespace: str, agent: NodeAgent) -> None:
+    """Its pods stay as they were last seen, and so does its object; nobody confirms that a pod has ended."""
+    agent.script(Exits(run_seconds=600))
+    start(control_plane, namespace)
+    pod_when(control_plane, namespace, "the pod runs", lambda pod: "running" in container_state(pod))
+    agent.silence_node("inf2")
+    control_plane.kubectl("delete", "job", "work", f"--namespace={namespace}")
+    pod = pod_when(control_plane, namespace, "the pod is to go", lambda pod: "deletionTimestamp" in pod["metadata"])
+    assert "running" in container_state(pod)
+    control_plane.kubectl("delete", "node", "inf2")
 
 
 def test_outcomes_can_differ_from_pod_to_pod(control_plane: ControlPlane, namespace: str, agent: NodeAgent) -> None:

@@ -1,0 +1,71 @@
+"""What becomes of a benchmark in every situation that a cluster can bring it into; the rows are in tests/situations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cluster import ControlPlane, NodeAgent
+from cluster.operator_process import OperatorProcess
+from situations import disrupted, ending, patient, placing, refused, starting, steered
+from situations.history import Chronicle
+from situations.play import Stage
+from situations.rows import Row
+
+pytestmark = pytest.mark.e2e
+
+ROWS = (*placing.ROWS, *starting.ROWS, *ending.ROWS, *disrupted.ROWS, *refused.ROWS, *steered.ROWS)
+
+
+def _id(row: Row) -> str:
+    return row.id
+
+
+@pytest.fixture(scope="module")
+def stage(
+    control_plane: ControlPlane, operator_kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """One operator for all rows: starting it takes longer than most of them."""
+    log = tmp_path_factory.mktemp("situations") / "operator.log"
+    with (
+        NodeAgent(control_plane) as agent,
+        OperatorProcess(operator_kubeconfig, log) as operator,
+        Chronicle(control_plane) as chronicle,
+    ):
+        yield Stage(control_plane, agent, operator, chronicle)
+    text = log.read_text()
+    assert "Traceback" not in text, text
+    assert 'User "system:serviceaccount' not in text, f"the role lacks a right: {text}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def played(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[None]]]:
+    """The patient rows that were selected, which are played beside all others, from the start on."""
+    rows = [item.callspec.params["patient"] for item in request.session.items if "patient" in _params(item)]
+    with ThreadPoolExecutor(max_workers=max(len(rows), 1)) as pool:
+        yield {row.id: pool.submit(stage.play, row) for row in rows}
+
+
+def _params(item: pytest.Item) -> Mapping[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=_id)
+def test_situation(stage: Stage, row: Row) -> None:
+    """The status says at every moment what is true, and in the end what has become of each cell and why."""
+    stage.play(row)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.with_kill], ids=_id)
+def test_situation_in_which_the_operator_is_killed(stage: Stage, row: Row) -> None:
+    """It makes no difference if the operator is killed before something happens, and is started again after it."""
+    stage.play(row, kill=True)
+
+
+@pytest.mark.parametrize("patient", patient.ROWS, ids=_id)
+def test_situation_that_takes_time(played: Mapping[str, Future[None]], patient: Row) -> None:
+    """The same, where the cluster or the operator waits by design before it believes what it sees."""
+    played[patient.id].result()

@@ -1,0 +1,47 @@
+"""Rows about an API server that does not take a Job or a pod for now: quotas, policies, things that are missing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from situations.acts import condition, label_namespace, lift_limit, limit, set_spec
+from situations.placing import CPU
+from situations.rows import Cells, Row, on
+
+ROWS: Final = (
+    Row(
+        id="a quota that allows no Job, until it is lifted",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        before=(limit("count/jobs.batch"),),
+        meanwhile=(condition("Ready", "False", "JobRefused", "exceeded quota"), lift_limit()),
+        jobs=1,
+        with_kill=True,
+    ),
+    Row(
+        id="a namespace under the restricted Pod Security Standard",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        before=(label_namespace("pod-security.kubernetes.io/enforce=restricted"),),
+        jobs=1,
+    ),
+    Row(
+        id="a Job that the API server refuses, and its correction",
+        nodes={"a": CPU},
+        spec={"runner": {"tolerations": [{"key": "a", "operator": "Sometimes"}]}},
+        meanwhile=(
+            condition("Stalled", "True", "CellsFailed", "JobRefused"),
+            set_spec(runner={"tolerations": [{"key": "a", "operator": "Exists"}]}),
+            condition("Ready", "True", "RunSucceeded"),
+        ),
+        jobs=1,
+    ),
+    Row(
+        id="a Job that the API server refuses",
+        nodes={"a": CPU},
+        spec={"runner": {"volumes": [{"name": "tmp", "hostPath": {"path": "/data"}}]}},
+        end=(Cells(state="failed", reason="JobRefused", attempts=0, words=("volumes",)),),
+        capacity="",
+        jobs=0,
+    ),
+)

@@ -1,0 +1,250 @@
+"""Rows about what people and queues ask for: suspend, cancel, another run, a place in a queue."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cluster import FOREVER, Exits, measured
+from situations.acts import (
+    add_node,
+    condition,
+    gone,
+    let_pass,
+    over,
+    pod,
+    queue_up,
+    rerun,
+    set_spec,
+    shows,
+    suspend_job,
+)
+from situations.history import JOBS
+from situations.placing import TWO_MODELS
+from situations.reports import part
+from situations.rows import Cells, Row, on
+
+_RUNS: Final = Exits(run_seconds=FOREVER)
+_ONE_BY_ONE: Final = {"maxParallelJobs": 1}
+_SUSPENDED: Final = condition("Suspended", "True", "Suspended")
+_QUEUED: Final = {**on("inf2.xlarge"), "runner": {"queueName": "team"}}
+_SOON: Final = {"schedulingDeadlineSeconds": 1, "startDeadlineSeconds": 30, "retries": 0}
+
+SUSPENDED: Final = (
+    Row(
+        id="suspended from the start",
+        nodes={"a": "inf2.xlarge"},
+        spec={**on("inf2.xlarge"), "suspend": True},
+        meanwhile=(condition("Ready", "False", "Suspended"), set_spec(suspend=False)),
+        jobs=1,
+        with_kill=True,
+    ),
+    Row(
+        id="suspended while it runs, to finish what runs",
+        nodes={"a": "inf2.xlarge"},
+        spec={**on("inf2.xlarge"), "models": TWO_MODELS},
+        execution=_ONE_BY_ONE,
+        pods=(measured(run_seconds=2),),
+        meanwhile=(
+            shows("running"),
+            set_spec(suspend=True),
+            _SUSPENDED,
+            condition("Ready", "False", "Suspended", "2/4"),
+            set_spec(suspend=False),
+        ),
+        end=(Cells(count=4),),
+        jobs=2,
+        at_once=1,
+        with_kill=True,
+    ),
+    Row(
+        id="suspended while it runs, to stop what runs",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        execution={"onSuspend": "Stop", "retries": 0},
+        pods=(_RUNS,),
+        meanwhile=(
+            shows("running"),
+            set_spec(suspend=True),
+            shows("pending", "Stopped", ready="Suspended"),
+            gone(JOBS),
+            set_spec(suspend=False),
+        ),
+        end=(Cells(attempts=2, disruptions=1),),
+        jobs=2,
+        at_once=1,
+        with_kill=True,
+    ),
+    Row(
+        id="suspended while it waits for a node, to stop it",
+        spec=on("inf2.xlarge"),
+        execution={"onSuspend": "Stop", "retries": 0},
+        meanwhile=(
+            shows("waiting", "Unschedulable"),
+            set_spec(suspend=True),
+            shows("pending", "Stopped", ready="Suspended"),
+            gone(JOBS),
+            add_node("a", "inf2.xlarge"),
+            set_spec(suspend=False),
+        ),
+        end=(Cells(attempts=2, disruptions=1),),
+        jobs=2,
+    ),
+)
+
+GIVEN_UP: Final = (
+    Row(
+        id="no time left for the whole run, before there was a node",
+        spec=on("inf2.xlarge"),
+        execution={"deadlineSeconds": 4},
+        meanwhile=(shows("waiting", "Unschedulable"),),
+        end=(Cells(state="failed", reason="RunDeadlineExceeded", words=("deadlineSeconds (4 s)",)),),
+        capacity="False",
+        jobs=1,
+    ),
+    Row(
+        id="no time left for the whole run, while the second model is measured",
+        nodes={"a": "inf2.xlarge"},
+        spec={**on("inf2.xlarge"), "models": TWO_MODELS},
+        execution={"deadlineSeconds": 5, "maxParallelJobs": 1},
+        pods=(None, _RUNS),
+        meanwhile=(shows("succeeded"), shows("running")),
+        end=(Cells(), Cells(state="failed", reason="RunDeadlineExceeded")),
+        jobs=2,
+    ),
+)
+
+CANCELLED: Final = (
+    Row(
+        id="cancelled while it waits for a node",
+        spec=on("inf2.xlarge"),
+        meanwhile=(shows("waiting", "Unschedulable"), set_spec(cancel=True)),
+        end=(Cells(state="skipped", reason="Cancelled", disruptions=1),),
+        capacity="False",
+        jobs=1,
+    ),
+    Row(
+        id="cancelled while the second model is measured",
+        nodes={"a": "inf2.xlarge"},
+        spec={**on("inf2.xlarge"), "models": TWO_MODELS},
+        execution=_ONE_BY_ONE,
+        pods=(None, _RUNS),
+        meanwhile=(shows("succeeded"), shows("running"), set_spec(cancel=True)),
+        end=(Cells(), Cells(state="skipped", reason="Cancelled", disruptions=1)),
+        jobs=2,
+        with_kill=True,
+    ),
+    Row(
+        id="cancelled while it runs, and taken back",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        execution={"retries": 0},
+        pods=(_RUNS,),
+        meanwhile=(
+            shows("running"),
+            set_spec(cancel=True),
+            condition("Stalled", "True", "Cancelled"),
+            set_spec(cancel=False),
+            condition("Ready", "True", "RunSucceeded"),
+        ),
+        end=(Cells(attempts=2, disruptions=1),),
+        jobs=2,
+    ),
+)
+
+RERUN: Final = (
+    Row(
+        id="another run after the first",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        meanwhile=(over("Created"), rerun("a"), over("Rerun")),
+        jobs=2,
+        with_kill=True,
+    ),
+    Row(
+        id="another run in the middle of the first",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        pods=(_RUNS,),
+        meanwhile=(shows("running"), rerun("a"), over("Rerun")),
+        jobs=2,
+        at_once=1,
+        with_kill=True,
+    ),
+    Row(
+        id="a failed run, and another one",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        execution={"retries": 0},
+        pods=(Exits(exit_code=1, message="the hub is down for maintenance"),),
+        meanwhile=(condition("Stalled", "True", "CellsFailed", "the hub is down"), rerun("again"), over("Rerun")),
+        jobs=2,
+    ),
+    Row(
+        id="another length in the middle of a run",
+        nodes={"a": "inf2.xlarge"},
+        spec={**on("inf2.xlarge"), "models": TWO_MODELS},
+        execution=_ONE_BY_ONE,
+        pods=(None, _RUNS),
+        meanwhile=(
+            shows("succeeded"),
+            shows("running"),
+            set_spec(sequenceLengths=[8, 16, 32]),
+            over("SpecChanged"),
+        ),
+        end=(Cells(state="reused", attempts=0), Cells(count=4)),
+        jobs=4,
+        with_kill=True,
+    ),
+    Row(
+        id="Jobs that are removed soon after the run",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        execution={"ttlSecondsAfterFinished": 0},
+        meanwhile=(over("Created"), gone(JOBS)),
+        jobs=1,
+    ),
+)
+
+QUEUED: Final = (
+    Row(
+        id="a queue that lets the Job go after its deadline",
+        nodes={"a": "inf2.xlarge"},
+        spec=_QUEUED,
+        execution=_SOON,
+        before=(queue_up(),),
+        meanwhile=(shows("waiting", "Queued", ready="Waiting"), let_pass(2.5), suspend_job(value=False)),
+        jobs=1,
+        with_kill=True,
+    ),
+    Row(
+        id="a queue that lets the Job go to a node that is not there yet",
+        spec=_QUEUED,
+        before=(queue_up(),),
+        meanwhile=(
+            shows("waiting", "Queued"),
+            suspend_job(value=False),
+            shows("waiting", "Unschedulable", capacity="False"),
+            add_node("a", "inf2.xlarge"),
+        ),
+        jobs=1,
+    ),
+    Row(
+        id="a queue that takes the device back for somebody else",
+        nodes={"a": "inf2.xlarge"},
+        spec=_QUEUED,
+        before=(queue_up(),),
+        execution={"retries": 0},
+        pods=(Exits(run_seconds=FOREVER, stopped_message=part(1)),),
+        meanwhile=(
+            shows("waiting", "Queued"),
+            suspend_job(value=False),
+            shows("running"),
+            suspend_job(value=True),
+            pod("ended"),
+            let_pass(2),
+            suspend_job(value=False),
+        ),
+    ),
+)
+
+ROWS: Final = (*SUSPENDED, *GIVEN_UP, *CANCELLED, *RERUN, *QUEUED)
