@@ -196,6 +196,14 @@ def test_what_is_right_is_computed_once(scripted: Scripted) -> None:
     assert known == [(process, RIGHT if process else None) for process in range(3) for _ in range(3)]
 
 
+def test_a_process_that_died_before_it_measured_has_told_nothing(scripted: Scripted) -> None:
+    """Its successor computes what is right again, and asks the device what is asked once."""
+    stage = Stage([Fate(Warm, ProcessCrashedError("SIGSEGV"), index=1)])
+    scripted(stage)
+    known = [command.known for process, command in stage.asked if isinstance(command, Refer) and process == 1]
+    assert known == [None, None]
+
+
 def test_shapes_take_turns_in_an_order_that_the_seed_decides(scripted: Scripted) -> None:
     """Each round has all shapes once, in shuffled order: another one for another seed, the same for the same seed."""
     orders = []

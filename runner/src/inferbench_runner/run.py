@@ -244,7 +244,9 @@ class Run:
         return True
 
     def _refer(self, child: Servant, cell: Cell) -> None:
-        referred = self._ask(child, Refer(cell.index, cell.right), self.patience.bind, Referred, cell)
+        # Who is told that it is known leaves to others what is asked once; those may have died before they could.
+        known = cell.right if cell.rounds else None
+        referred = self._ask(child, Refer(cell.index, known), self.patience.bind, Referred, cell)
         cell.right = referred.rows
 
     def _make_ready(self, child: Servant, cell: Cell) -> None:
