@@ -124,7 +124,10 @@ def test_graphs_that_are_compiled_while_measuring_are_counted() -> None:
 def test_a_compiler_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host without a C++ compiler is a typed failure with PyTorch's words."""
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-such-compiler",))  # noqa: SLF001
     loaded = load_random(device=COMPILE)
-    with pytest.raises(CompileFailedError, match="no-such-compiler"):
+    # By PyTorch's own means: after the undoing of any other, the setting would be gone for the tests that follow.
+    with (
+        torch._inductor.config.patch("cpp.cxx", ("no-such-compiler",)),  # noqa: SLF001
+        pytest.raises(CompileFailedError, match="no-such-compiler"),
+    ):
         loaded.compile(only_shape(loaded))
