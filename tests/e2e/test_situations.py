@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -51,6 +52,14 @@ def played(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Mapping[str
 
 def _params(item: pytest.Item) -> Mapping[str, object]:
     return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def test_patient_rows_have_their_instance_types_alone() -> None:
+    """They are played beside the others, whose pods must find no node among theirs."""
+    others = {kind for row in ROWS for kind in row.instance_types}
+    counts = Counter(kind for row in patient.ROWS for kind in row.instance_types)
+    assert set(counts.values()) == {1}
+    assert not others & counts.keys()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=_id)

@@ -1,4 +1,4 @@
-"""What happens while a benchmark runs, and what is waited for before it does: the vocabulary of the rows."""
+"""What happens while a benchmark runs."""
 
 from __future__ import annotations
 
@@ -9,82 +9,16 @@ from typing import Any, Final
 
 from cluster import Node
 from cluster.observing import eventually, job_manifest
-from situations.history import BENCHMARKS, JOBS, PODS, Json, path_of
+from situations.history import BENCHMARKS, JOBS, PODS, path_of
 from situations.scene import STUDY, Scene, Wait, is_runner
+from situations.waits import is_pod
 
-Act = Callable[[Scene], None]
-"""Something that happens."""
+Act = Callable[[Scene], object]
+"""Something that happens; what it returns is of no interest."""
 
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _GRAVE: Final = 1_000_000
 """Priority of whatever is more important than a benchmark."""
-
-
-def pod(state: str, attempt: int = 1) -> Wait:
-    """Wait until a runner pod is unplaced, starting, running or ended."""
-    return Wait(
-        f"the pod of attempt {attempt} is {state}", PODS, lambda raw: is_runner(raw, attempt) and _is(raw, state)
-    )
-
-
-def _is(raw: Json, state: str) -> bool:
-    status = raw["status"]
-    container = (status.get("containerStatuses") or [{}])[0].get("state", {})
-    scheduled: Json = next((found for found in status.get("conditions", []) if found["type"] == "PodScheduled"), {})
-    return {
-        "unplaced": scheduled.get("reason") == "Unschedulable",
-        "starting": "waiting" in container,
-        "running": "running" in container,
-        "ended": status["phase"] in {"Succeeded", "Failed"},
-    }[state]
-
-
-def shows(
-    state: str, reason: str = "", words: str = "", *, capacity: str = "", ready: str = "", attempt: int = 1
-) -> Wait:
-    """Wait until the status of the benchmark shows cells, and conditions, like these at the same time."""
-
-    def holds(raw: Json) -> bool:
-        status = raw["status"]
-        cells = [
-            entry
-            for entry in status.get("results", [])
-            if (entry["state"], entry.get("reason", ""), entry["attempts"]) == (state, reason, attempt)
-            and words in entry.get("message", "")
-        ]
-        said = {found["type"]: (found["status"], found["reason"]) for found in status.get("conditions", [])}
-        homely = not capacity or said.get("CapacityAvailable", ("",))[0] == capacity
-        return bool(cells) and homely and (not ready or said.get("Ready") == ("False", ready))
-
-    conditions = f"CapacityAvailable={capacity}, Ready={ready}"
-    return Wait(f"cells of attempt {attempt} are {state} {reason} '{words}', {conditions}", BENCHMARKS, holds)
-
-
-def condition(kind: str, status: str, reason: str, words: str = "") -> Wait:
-    """Wait for a condition of the benchmark."""
-
-    def holds(raw: Json) -> bool:
-        return any(
-            (found["type"], found["status"], found["reason"]) == (kind, status, reason) and words in found["message"]
-            for found in raw["status"].get("conditions", [])
-        )
-
-    return Wait(f"{kind} is {status}, because {reason}: {words}", BENCHMARKS, holds)
-
-
-def over(trigger: str) -> Wait:
-    """Wait until a run that began for this reason is over."""
-
-    def holds(raw: Json) -> bool:
-        run = raw["status"].get("run", {})
-        return run.get("trigger") == trigger and "completionTime" in run
-
-    return Wait(f"a run is over that began because {trigger}", BENCHMARKS, holds)
-
-
-def gone(kind: str, attempt: int = 1) -> Wait:
-    """Wait until the Job, or the pod, of an attempt is gone."""
-    return Wait(f"{kind} of attempt {attempt} are gone", kind, lambda raw: is_runner(raw, attempt), deleted=True)
 
 
 def add_node(name: str, node: str | Node) -> Act:
@@ -104,17 +38,17 @@ def lose_power(name: str) -> Act:
 
 def taint(name: str, taint: str) -> Act:
     """A node gets a taint, or loses it where the taint ends in "-"."""
-    return lambda scene: _done(scene.kubectl("taint", "node", scene.node_name(name), taint))
+    return lambda scene: scene.kubectl("taint", "node", scene.node_name(name), taint)
 
 
 def cordon(name: str) -> Act:
     """A node takes no more pods."""
-    return lambda scene: _done(scene.kubectl("cordon", scene.node_name(name)))
+    return lambda scene: scene.kubectl("cordon", scene.node_name(name))
 
 
 def uncordon(name: str) -> Act:
     """A node takes pods again."""
-    return lambda scene: _done(scene.kubectl("uncordon", scene.node_name(name)))
+    return lambda scene: scene.kubectl("uncordon", scene.node_name(name))
 
 
 def set_devices(name: str, resource: str, count: int) -> Act:
@@ -146,12 +80,12 @@ def evict(resource: str = "memory") -> Act:
 
 def delete_pod(attempt: int = 1, *options: str) -> Act:
     """A person deletes a runner pod."""
-    return lambda scene: _done(scene.kubectl("delete", "pod", scene.pod(attempt), "--wait=false", *options))
+    return lambda scene: scene.kubectl("delete", "pod", scene.pod(attempt), "--wait=false", *options)
 
 
 def delete_job(attempt: int = 1) -> Act:
     """A person deletes a Job."""
-    return lambda scene: _done(scene.kubectl("delete", "job", scene.job(attempt), "--wait=false"))
+    return lambda scene: scene.kubectl("delete", "job", scene.job(attempt), "--wait=false")
 
 
 def occupy(resource: str, *, count: int = 1, priority: bool = False) -> Act:
@@ -188,7 +122,7 @@ def occupy(resource: str, *, count: int = 1, priority: bool = False) -> Act:
         }
         scene.create(manifest)
         scene.wait(
-            Wait("the other pod runs", PODS, lambda raw: raw["metadata"]["name"] == "server" and _is(raw, "running"))
+            Wait("the other pod runs", PODS, lambda raw: raw["metadata"]["name"] == "server" and is_pod(raw, "running"))
         )
 
     return act
@@ -196,12 +130,17 @@ def occupy(resource: str, *, count: int = 1, priority: bool = False) -> Act:
 
 def vacate() -> Act:
     """The other pod gives its devices back."""
-    return lambda scene: _done(scene.kubectl("delete", "pod", "server", "--wait=false"))
+    return lambda scene: scene.kubectl("delete", "pod", "server", "--wait=false")
 
 
 def set_spec(**fields: Any) -> Act:  # noqa: ANN401 - any part of a specification
     """A person changes the benchmark."""
     return lambda scene: scene.patch(BENCHMARKS, STUDY, {"spec": fields})
+
+
+def allow(**seconds: int) -> Act:
+    """A person changes a deadline of the run that goes on; one that has passed by then ends it at once."""
+    return set_spec(execution=seconds)
 
 
 def rerun(token: str) -> Act:
@@ -222,24 +161,25 @@ def limit(what: str) -> Act:
         }
         scene.create(manifest)
         # The API server learns of quotas by a watch; an object that slips through would prove nothing.
-        scene.kubectl("wait", "quota/none", f"--for=jsonpath={{.status.hard.{what.replace('.', chr(92) + '.')}}}=0")
+        path = what.replace(".", r"\.")
+        scene.kubectl("wait", "quota/none", f"--for=jsonpath={{.status.hard.{path}}}=0")
 
     return act
 
 
 def lift_limit() -> Act:
     """The quota goes."""
-    return lambda scene: _done(scene.kubectl("delete", "quota", "none"))
+    return lambda scene: scene.kubectl("delete", "quota", "none")
 
 
 def create(kind: str, *arguments: str) -> Act:
     """A person makes something that was missing."""
-    return lambda scene: _done(scene.kubectl("create", kind, *arguments))
+    return lambda scene: scene.kubectl("create", kind, *arguments)
 
 
 def label_namespace(label: str) -> Act:
     """An administrator labels the namespace."""
-    return lambda scene: _done(scene.kubectl("label", "namespace", scene.namespace, label))
+    return lambda scene: scene.kubectl("label", "namespace", scene.namespace, label)
 
 
 def warn(reason: str, message: str) -> Act:
@@ -325,7 +265,3 @@ def queue_up() -> Act:
         eventually("the queue sees new Jobs", lambda: scene.chronicle.request("POST", path, trial)["spec"]["suspend"])
 
     return act
-
-
-def _done(_said: str) -> None:
-    """Drop what kubectl said."""

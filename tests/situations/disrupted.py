@@ -7,7 +7,6 @@ from typing import Final
 from cluster import FOREVER, Exits, Outcome, killed
 from situations.acts import (
     add_node,
-    condition,
     cordon,
     delete_job,
     delete_pod,
@@ -15,7 +14,6 @@ from situations.acts import (
     evict,
     let_pass,
     occupy,
-    shows,
     taint,
     uncordon,
     vacate,
@@ -23,6 +21,7 @@ from situations.acts import (
 from situations.placing import CPU, NEURON, NVIDIA
 from situations.reports import part
 from situations.rows import Cells, Row, on
+from situations.waits import condition, shows
 
 _RUNS: Final[Outcome] = Exits(run_seconds=FOREVER)
 _HALF: Final[Outcome] = Exits(run_seconds=FOREVER, stopped_message=part(1))
@@ -147,7 +146,7 @@ ROWS: Final = (
             spec=on("g5.xlarge"),
             execution={"retries": 0},
             pods=(killed(),),
-            meanwhile=(condition("Stalled", "True", "CellsFailed"), act, let_pass(2)),
+            meanwhile=(condition("Stalled", "True", "CellsFailed"), act, let_pass(1)),
             end=(Cells(state="failed", reason="RunnerKilled"),),
             jobs=1,
             with_kill=True,

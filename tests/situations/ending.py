@@ -6,10 +6,11 @@ from typing import Final
 
 from cluster import Exits, eviction, killed, oom_killed
 from inferbench_runner.contract import DEADLINE_EXIT_CODE, INVALID_PLAN_EXIT_CODE, FailureReason, Phase
-from situations.acts import add_node, operator_away, pod, shows
+from situations.acts import add_node, operator_away
 from situations.placing import CPU
 from situations.reports import failure, part, preparing
 from situations.rows import Cells, Row, on
+from situations.waits import pod, shows
 
 _FOUR: Final = {"sequenceLengths": [8, 16, 32, 64]}
 _ONCE: Final = {"retries": 0}

@@ -209,7 +209,9 @@ def _line(version: Version) -> str:
         if found["status"] == "True" or found["type"] in {"Ready", "PodScheduled", "CapacityAvailable"}
     ]
     cells = [
-        " ".join(str(entry[field]) for field in ("state", "reason", "attempts", "disruptions") if field in entry)
+        " ".join(
+            str(entry[field]) for field in ("state", "reason", "attempts", "disruptions", "stops") if field in entry
+        )
         for entry in status.get("results", [])
     ]
     containers = [str(found.get("state"))[:200] for found in status.get("containerStatuses", [])]

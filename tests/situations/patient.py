@@ -10,28 +10,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cluster import FOREVER, Exits, killed, never_starts
+from cluster import FOREVER, Exits, create_container_failure, image_pull_failure, killed, never_starts
 from situations.acts import (
     add_node,
-    condition,
+    allow,
     create,
     delete_pod,
     drain,
-    gone,
     label_namespace,
     let_pass,
     lift_limit,
     limit,
     lose_power,
-    over,
-    pod,
     remove_node,
     set_spec,
-    shows,
     warn,
 )
 from situations.history import PODS
 from situations.rows import Cells, Row, on
+from situations.waits import condition, gone, over, pod, shows
 
 _RUNS: Final = Exits(run_seconds=FOREVER)
 _SUSPENDED: Final = condition("Suspended", "True", "Suspended")
@@ -91,9 +88,10 @@ _ROWS: Final = (
         id="a quota that allows no pod, until the deadline",
         nodes={"a": "g4dn.8xlarge"},
         spec=on("g4dn.8xlarge"),
-        execution={"schedulingDeadlineSeconds": 15, "retries": 0},
+        execution={"retries": 0},
         before=(limit("pods"),),
-        end=(Cells(state="failed", reason="SchedulingDeadlineExceeded", words=("(15 s)", "exceeded quota")),),
+        meanwhile=(shows("waiting", "QuotaExceeded"), allow(schedulingDeadlineSeconds=1)),
+        end=(Cells(state="failed", reason="SchedulingDeadlineExceeded", words=("(1 s)", "exceeded quota")),),
         capacity="",
     ),
     Row(
@@ -131,10 +129,15 @@ _ROWS: Final = (
         id="a volume that does not come, as an Event tells",
         nodes={"a": "g6.4xlarge"},
         spec=on("g6.4xlarge"),
-        execution={"startDeadlineSeconds": 15, "retries": 0},
+        execution={"retries": 0},
         pods=(never_starts(),),
-        meanwhile=(pod("starting"), warn("FailedMount", _MOUNT), shows("waiting", "FailedMount", "is not bound")),
-        end=(Cells(state="failed", reason="StartDeadlineExceeded", words=("(15 s)", "is not bound")),),
+        meanwhile=(
+            pod("starting"),
+            warn("FailedMount", _MOUNT),
+            shows("waiting", "FailedMount", "is not bound"),
+            allow(startDeadlineSeconds=1),
+        ),
+        end=(Cells(state="failed", reason="StartDeadlineExceeded", words=("(1 s)", "is not bound")),),
     ),
     Row(
         id="a pod that a person deletes by force while it runs",
@@ -196,6 +199,51 @@ _ROWS: Final = (
         meanwhile=(condition("Stalled", "True", "CellsFailed"), remove_node("a"), gone(PODS), let_pass(1)),
         end=(Cells(state="failed", reason="RunnerKilled"),),
         jobs=1,
+    ),
+    Row(
+        id="no node, until the deadline and again until the deadline",
+        spec=on("g5.2xlarge"),
+        execution={"schedulingDeadlineSeconds": 10},
+        end=(Cells(state="failed", reason="SchedulingDeadlineExceeded", attempts=2, words=("(10 s)", "nodes")),),
+        capacity="False",
+        jobs=2,
+    ),
+    Row(
+        id="no node before the first deadline, but before the second",
+        spec=on("g5.4xlarge"),
+        execution={"schedulingDeadlineSeconds": 10},
+        meanwhile=(shows("waiting", "Unschedulable", attempt=2), add_node("late", "g5.4xlarge")),
+        end=(Cells(attempts=2),),
+        jobs=2,
+    ),
+    Row(
+        id="a registry that does not answer, once",
+        nodes={"a": "g5.8xlarge"},
+        spec=on("g5.8xlarge"),
+        execution={"startDeadlineSeconds": 10},
+        pods=(image_pull_failure("dial tcp 10.0.0.1:443: i/o timeout"),),
+        meanwhile=(shows("waiting", "ImagePullBackOff", "Back-off pulling image"),),
+        end=(Cells(attempts=2),),
+        jobs=2,
+    ),
+    Row(
+        id="a registry that does not answer, twice",
+        nodes={"a": "g5.12xlarge"},
+        spec=on("g5.12xlarge"),
+        execution={"startDeadlineSeconds": 10},
+        pods=(image_pull_failure("i/o timeout"), image_pull_failure("i/o timeout")),
+        end=(Cells(state="failed", reason="ImagePullBackOff", attempts=2),),
+        jobs=2,
+    ),
+    Row(
+        id="a container that can't be created, once",
+        nodes={"a": "g5.16xlarge"},
+        spec=on("g5.16xlarge"),
+        execution={"startDeadlineSeconds": 10},
+        pods=(create_container_failure("failed to create shim task: OCI runtime create failed: no device neuron0"),),
+        meanwhile=(shows("waiting", "CreateContainerError", "no device neuron0"),),
+        end=(Cells(attempts=2),),
+        jobs=2,
     ),
     Row(
         id="another run by a schedule",

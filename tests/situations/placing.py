@@ -6,20 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from cluster import FOREVER, Exits, cpu_node, instance_node, measured
-from situations.acts import (
-    add_node,
-    condition,
-    cordon,
-    drain,
-    occupy,
-    set_devices,
-    set_spec,
-    shows,
-    taint,
-    uncordon,
-    vacate,
-)
+from situations.acts import add_node, allow, cordon, drain, occupy, set_devices, set_spec, taint, uncordon, vacate
 from situations.rows import Cells, Row, on, refusal
+from situations.waits import condition, shows
 
 CPU: Final = cpu_node("cpu", local=False)
 NEURON: Final = "aws.amazon.com/neuron"
@@ -75,7 +64,6 @@ KINDS: Final = (
         },
         end=(Cells(count=6),),
         jobs=3,
-        at_once=3,
     ),
     Row(
         id="any of two instance types",
@@ -88,17 +76,17 @@ KINDS: Final = (
         nodes={"a": "inf2.48xlarge"},
         spec={"models": TWO_MODELS, **on("inf2.48xlarge")},
         execution={"exclusiveNode": False},
-        pods=(measured(run_seconds=1), measured(run_seconds=1)),
-        meanwhile=(shows("running", capacity="True"),),
+        pods=(measured(run_seconds=3), measured(run_seconds=3)),
+        meanwhile=(condition("Ready", "False", "Measuring", "4 running"),),
         end=(Cells(count=4),),
         asks={NEURON: "1"},
-        at_once=2,
     ),
     Row(
         id="fewer Jobs at once than there are nodes",
         nodes={"a": "inf2.xlarge", "b": "inf2.xlarge", "c": "inf2.xlarge"},
         spec={"models": FOUR_MODELS, **on("inf2.xlarge")},
         execution={"maxParallelJobs": 2},
+        pods=(measured(run_seconds=1),) * 4,
         end=(Cells(count=8),),
         jobs=4,
         at_once=2,
@@ -114,6 +102,7 @@ KINDS: Final = (
             ],
         },
         execution={"exclusiveNode": False},
+        pods=(measured(run_seconds=1),) * 4,
         end=(Cells(count=8),),
         jobs=4,
         at_once=3,
@@ -133,34 +122,24 @@ OBSTACLES: Final = (
     Row(
         id="no node, until the deadline",
         spec=on("trn1.32xlarge"),
-        execution={"schedulingDeadlineSeconds": 4, "retries": 0},
-        meanwhile=(shows("waiting", "Unschedulable", "available", capacity="False", ready="WaitingForCapacity"),),
-        end=(Cells(state="failed", reason="SchedulingDeadlineExceeded", words=("(4 s)", "nodes")),),
+        execution={"retries": 0},
+        meanwhile=(
+            shows("waiting", "Unschedulable", "available", capacity="False", ready="WaitingForCapacity"),
+            allow(schedulingDeadlineSeconds=1),
+        ),
+        end=(Cells(state="failed", reason="SchedulingDeadlineExceeded", words=("(1 s)", "nodes")),),
         capacity="False",
         jobs=1,
-    ),
-    Row(
-        id="no node, until the deadline and again until the deadline",
-        spec=on("trn1.32xlarge"),
-        execution={"schedulingDeadlineSeconds": 2},
-        end=(Cells(state="failed", reason="SchedulingDeadlineExceeded", attempts=2, words=("(2 s)", "nodes")),),
-        capacity="False",
-        jobs=2,
-    ),
-    Row(
-        id="no node before the first deadline, but before the second",
-        spec=on("g6e.xlarge"),
-        execution={"schedulingDeadlineSeconds": 5},
-        meanwhile=(shows("waiting", "Unschedulable", attempt=2), add_node("late", "g6e.xlarge")),
-        end=(Cells(attempts=2),),
-        jobs=2,
     ),
     Row(
         id="a node of another type",
         nodes={"a": "g5.xlarge"},
         spec=on("inf2.xlarge"),
-        execution={"schedulingDeadlineSeconds": 4, "retries": 0},
-        meanwhile=(shows("waiting", "Unschedulable", "nodes are available", capacity="False"),),
+        execution={"retries": 0},
+        meanwhile=(
+            shows("waiting", "Unschedulable", "nodes are available", capacity="False"),
+            allow(schedulingDeadlineSeconds=1),
+        ),
         end=(Cells(state="failed", reason="SchedulingDeadlineExceeded", words=("nodes are available",)),),
         capacity="False",
     ),
@@ -246,7 +225,7 @@ OBSTACLES: Final = (
         nodes={"a": "inf2.xlarge"},
         spec=on("inf2.xlarge"),
         rival=True,
-        pods=(measured(run_seconds=1), measured(run_seconds=1)),
+        pods=(measured(run_seconds=3),),
         meanwhile=(shows("waiting", "Unschedulable", capacity="False"),),
         jobs=2,
     ),
@@ -254,7 +233,7 @@ OBSTACLES: Final = (
         id="two Jobs that must not share the only node",
         nodes={"a": CPU},
         spec={"models": TWO_MODELS},
-        pods=(measured(run_seconds=1),),
+        pods=(measured(run_seconds=3),),
         meanwhile=(shows("waiting", "Unschedulable", "anti-affinity", capacity="False"),),
         end=(Cells(count=4),),
         jobs=2,

@@ -56,7 +56,7 @@ class Stage:
                 self._act(partial(step, scene), kill=kill)
         _compare(row, scene)
 
-    def _act(self, act: Callable[[], None], *, kill: bool) -> None:
+    def _act(self, act: Callable[[], object], *, kill: bool) -> None:
         if not kill:
             act()
             return
@@ -98,7 +98,7 @@ def _compare(row: Row, scene: Scene) -> None:
     assert not broken, "\n".join(broken)
     made = {version.uid for version in story.versions(JOBS)}
     assert row.jobs in {None, len(made)}, f"{len(made)} Jobs"
-    assert row.at_once in {None, _at_once(story)}, f"{_at_once(story)} Jobs at once"
+    assert row.at_once is None or _at_once(story) <= row.at_once, f"{_at_once(story)} Jobs at once"
     for version in story.versions(PODS):
         if is_runner(version.raw):
             limits = version.raw["spec"]["containers"][0]["resources"].get("limits", {})
@@ -111,10 +111,18 @@ def _is_over(name: str, raw: Json) -> bool:
 
 def _compare_status(row: Row, status: Json) -> None:
     found = Counter(
-        (entry["state"], entry.get("reason", ""), entry["attempts"], entry.get("disruptions", 0))
+        (
+            entry["state"],
+            entry.get("reason", ""),
+            entry["attempts"],
+            entry.get("disruptions", 0),
+            entry.get("stops", 0),
+        )
         for entry in status.get("results", [])
     )
-    wanted = {(cells.state, cells.reason, cells.attempts, cells.disruptions): cells.count for cells in row.end}
+    wanted = {
+        (cells.state, cells.reason, cells.attempts, cells.disruptions, cells.stops): cells.count for cells in row.end
+    }
     assert found == wanted, status.get("results")
     for cells in row.end:
         for entry in status["results"]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from situations.acts import condition, label_namespace, lift_limit, limit, set_spec
+from situations.acts import label_namespace, lift_limit, limit, set_spec
 from situations.placing import CPU
 from situations.rows import Cells, Row, on
+from situations.waits import condition
 
 ROWS: Final = (
     Row(

@@ -20,6 +20,7 @@ class Cells:
     reason: str = ""
     attempts: int = 1
     disruptions: int = 0
+    stops: int = 0
     words: Sequence[str] = ()
     """Parts of the message of each of them."""
 
@@ -53,11 +54,18 @@ class Row:
     asks: Mapping[str, str] = field(default_factory=dict)
     """What each runner's container requests, among other things."""
     at_once: int | None = None
-    """Largest number of unfinished Jobs at any time; None where it is not to be counted."""
+    """Number of unfinished Jobs that is exceeded at no time; None where it is not to be counted."""
     patience_seconds: float = 60
     """How long each fact is waited for, before it counts as one that never happens."""
     with_kill: bool = False
     """Whether the row is also played with an operator that is killed before each act and started after it."""
+
+    @property
+    def instance_types(self) -> frozenset[str]:
+        """Instance types on which its pods may run."""
+        return frozenset(
+            kind for accelerator in self.spec.get("accelerators", ()) for kind in accelerator.get("instanceTypes", ())
+        )
 
 
 def on(instance_type: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - any field of an accelerator

@@ -5,29 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from cluster import FOREVER, Exits, measured
-from situations.acts import (
-    add_node,
-    condition,
-    gone,
-    let_pass,
-    over,
-    pod,
-    queue_up,
-    rerun,
-    set_spec,
-    shows,
-    suspend_job,
-)
+from situations.acts import add_node, allow, let_pass, queue_up, rerun, set_spec, suspend_job
 from situations.history import JOBS
 from situations.placing import TWO_MODELS
 from situations.reports import part
 from situations.rows import Cells, Row, on
+from situations.waits import condition, gone, over, pod, shows
 
 _RUNS: Final = Exits(run_seconds=FOREVER)
 _ONE_BY_ONE: Final = {"maxParallelJobs": 1}
 _SUSPENDED: Final = condition("Suspended", "True", "Suspended")
 _QUEUED: Final = {**on("inf2.xlarge"), "runner": {"queueName": "team"}}
-_SOON: Final = {"schedulingDeadlineSeconds": 1, "startDeadlineSeconds": 30, "retries": 0}
+_SOON: Final = {"schedulingDeadlineSeconds": 5, "retries": 0}
 
 SUSPENDED: Final = (
     Row(
@@ -43,7 +32,7 @@ SUSPENDED: Final = (
         nodes={"a": "inf2.xlarge"},
         spec={**on("inf2.xlarge"), "models": TWO_MODELS},
         execution=_ONE_BY_ONE,
-        pods=(measured(run_seconds=2),),
+        pods=(measured(run_seconds=4),),
         meanwhile=(
             shows("running"),
             set_spec(suspend=True),
@@ -69,7 +58,7 @@ SUSPENDED: Final = (
             gone(JOBS),
             set_spec(suspend=False),
         ),
-        end=(Cells(attempts=2, disruptions=1),),
+        end=(Cells(attempts=2, stops=1),),
         jobs=2,
         at_once=1,
         with_kill=True,
@@ -86,7 +75,7 @@ SUSPENDED: Final = (
             add_node("a", "inf2.xlarge"),
             set_spec(suspend=False),
         ),
-        end=(Cells(attempts=2, disruptions=1),),
+        end=(Cells(attempts=2, stops=1),),
         jobs=2,
     ),
 )
@@ -95,9 +84,8 @@ GIVEN_UP: Final = (
     Row(
         id="no time left for the whole run, before there was a node",
         spec=on("inf2.xlarge"),
-        execution={"deadlineSeconds": 4},
-        meanwhile=(shows("waiting", "Unschedulable"),),
-        end=(Cells(state="failed", reason="RunDeadlineExceeded", words=("deadlineSeconds (4 s)",)),),
+        meanwhile=(shows("waiting", "Unschedulable"), allow(deadlineSeconds=1)),
+        end=(Cells(state="failed", reason="RunDeadlineExceeded", words=("deadlineSeconds (1 s)",)),),
         capacity="False",
         jobs=1,
     ),
@@ -105,9 +93,9 @@ GIVEN_UP: Final = (
         id="no time left for the whole run, while the second model is measured",
         nodes={"a": "inf2.xlarge"},
         spec={**on("inf2.xlarge"), "models": TWO_MODELS},
-        execution={"deadlineSeconds": 5, "maxParallelJobs": 1},
+        execution=_ONE_BY_ONE,
         pods=(None, _RUNS),
-        meanwhile=(shows("succeeded"), shows("running")),
+        meanwhile=(shows("succeeded"), shows("running"), allow(deadlineSeconds=1)),
         end=(Cells(), Cells(state="failed", reason="RunDeadlineExceeded")),
         jobs=2,
     ),
@@ -118,7 +106,7 @@ CANCELLED: Final = (
         id="cancelled while it waits for a node",
         spec=on("inf2.xlarge"),
         meanwhile=(shows("waiting", "Unschedulable"), set_spec(cancel=True)),
-        end=(Cells(state="skipped", reason="Cancelled", disruptions=1),),
+        end=(Cells(state="skipped", reason="Cancelled", stops=1),),
         capacity="False",
         jobs=1,
     ),
@@ -129,7 +117,7 @@ CANCELLED: Final = (
         execution=_ONE_BY_ONE,
         pods=(None, _RUNS),
         meanwhile=(shows("succeeded"), shows("running"), set_spec(cancel=True)),
-        end=(Cells(), Cells(state="skipped", reason="Cancelled", disruptions=1)),
+        end=(Cells(), Cells(state="skipped", reason="Cancelled", stops=1)),
         jobs=2,
         with_kill=True,
     ),
@@ -146,7 +134,7 @@ CANCELLED: Final = (
             set_spec(cancel=False),
             condition("Ready", "True", "RunSucceeded"),
         ),
-        end=(Cells(attempts=2, disruptions=1),),
+        end=(Cells(attempts=2, stops=1),),
         jobs=2,
     ),
 )
@@ -212,7 +200,7 @@ QUEUED: Final = (
         spec=_QUEUED,
         execution=_SOON,
         before=(queue_up(),),
-        meanwhile=(shows("waiting", "Queued", ready="Waiting"), let_pass(2.5), suspend_job(value=False)),
+        meanwhile=(shows("waiting", "Queued", ready="Waiting"), let_pass(6), suspend_job(value=False)),
         jobs=1,
         with_kill=True,
     ),
