@@ -16,7 +16,7 @@ from situations.history import Chronicle
 from situations.play import Stage
 from situations.rows import Row
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.situations]
 
 ROWS = (*placing.ROWS, *starting.ROWS, *ending.ROWS, *disrupted.ROWS, *refused.ROWS, *steered.ROWS)
 
