@@ -123,8 +123,8 @@ def _entry(situation: Situation, cell: Cell) -> CellStatus:
     if before is None:
         return found
     # Those of a failure are counted with it; otherwise they are what they were.
-    disruptions, stops = max(found.disruptions, before.disruptions), max(found.stops, before.stops)
-    return found.model_copy(update={"disruptions": disruptions, "stops": stops})
+    disruptions = found.disruptions or before.disruptions
+    return found.model_copy(update={"disruptions": disruptions, "stops": found.stops or before.stops})
 
 
 def _state(situation: Situation, cell: Cell, tried: Sequence[Judgement], attempts: int) -> CellStatus:
@@ -175,8 +175,8 @@ def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Fai
         cell,
         state=CellState.FAILED if final else CellState.PENDING,
         attempts=attempts,
-        disruptions=disruptions,
-        stops=stops,
+        disruptions=disruptions or None,
+        stops=stops or None,
         reason=failure.reason,
         message=names.shortened(failure.message, _MESSAGE_LENGTH),
         verdict=Verdict.INVALID if failure.reason == FailureReason.NUMERIC_MISMATCH else None,
@@ -191,7 +191,7 @@ def _cut_short(before: CellStatus | None, attempts: int, failure: Failure) -> tu
     told = bool(before and before.attempts == attempts and (before.has_failed or before.reason == Reason.CANCELLED))
     disrupted = failure.reason in names.DISRUPTIONS and not told
     stopped = failure.reason == Reason.STOPPED and not told
-    earlier = (before.disruptions, before.stops) if before else (0, 0)
+    earlier = (before.disruptions or 0, before.stops or 0) if before else (0, 0)
     return earlier[0] + disrupted, earlier[1] + stopped
 
 

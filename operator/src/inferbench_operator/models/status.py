@@ -154,14 +154,12 @@ class CellStatus(ApiModel):
     attempts: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=0, description="Jobs that were given this cell in this run."
     )
-    disruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
-        default=0,
-        exclude_if=operator.not_,
+    disruptions: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        default=None,
         description="Those of them that the cluster cut short; they count against execution.disruptionRetries.",
     )
-    stops: Annotated[int, Field(ge=0, le=1000)] = Field(
-        default=0,
-        exclude_if=operator.not_,
+    stops: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        default=None,
         description="Those of them that suspend or cancel cut short; they count against nothing.",
     )
     deadline_time: datetime | None = Field(
