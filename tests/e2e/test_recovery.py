@@ -95,7 +95,7 @@ def _run(
             assert "completionTime" not in harness.status("big").get("run", {}), "killed in the middle of the run"
             operator.kill()
             operator.start()
-        harness.wait_until_finished("big")
+        harness.wait_until_finished("big", seconds=400)
     assert "Traceback" not in operator.log.read_text(), operator.log.read_text()
     status = harness.status("big")
     return {
