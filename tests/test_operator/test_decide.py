@@ -288,7 +288,7 @@ def test_what_becomes_of_a_pod_after_its_end_changes_nothing(
     of = _started(wanted, _own(_started(wanted), pod=of_pod, **job))
     later = None if left is None else replace(of_pod, **left)
     entry = _entry(_decide(observed(of, _own(of, pod=later, **job))))
-    assert (entry.state, entry.reason, entry.attempts, entry.disruptions) == (state, reason, 1, disruptions)
+    assert (entry.state, entry.reason, entry.attempts, entry.disruptions or 0) == (state, reason, 1, disruptions)
 
 
 def test_more_retries_take_a_failed_run_up_again() -> None:
