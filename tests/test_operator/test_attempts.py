@@ -11,7 +11,7 @@ from inferbench_operator.core import names
 from inferbench_operator.core.attempts import Judgement, Stage, judge
 from inferbench_operator.core.facts import Attempt, ClusterWarning, Pod
 from inferbench_operator.core.names import Reason
-from inferbench_operator.models.benchmark import ExecutionPolicy
+from inferbench_operator.models.execution import ExecutionPolicy
 from inferbench_operator.models.status import CellState, CellStatus
 from inferbench_runner.contract import Caveat, CellMeasured, FailureReason, Phase, Position, Precision
 from operator_testing.builders import NOW, ago, attempt_of, benchmark, ended, failed, measured, pod, report, running

@@ -8,7 +8,7 @@ import pytest
 
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.schedule import InvalidScheduleError, is_due, next_tick
-from inferbench_operator.models.benchmark import Schedule
+from inferbench_operator.models.execution import Schedule
 
 MONDAY = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from inferbench_operator.core.facts import Attempt, ClusterWarning, Pod, Termination
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.reports import printable
-from inferbench_operator.models.benchmark import ExecutionPolicy
+from inferbench_operator.models.execution import ExecutionPolicy
 from inferbench_runner import contract as runner
 from inferbench_runner.contract import Caveat, CellFailed, CellMeasured, Position
 
@@ -25,8 +25,15 @@ from inferbench_runner.contract import Caveat, CellFailed, CellMeasured, Positio
 _LAST_CALL = timedelta(seconds=10)
 # The runner ends by itself when its deadline passes, and keeps what it has; only one that hangs is cut off.
 _DEADLINE_GRACE = timedelta(seconds=60)
-_SIGTERM_EXIT_CODE = 143
+# The kubelet has so much longer than a pod's own grace to say that it has ended.
 _LOST_GRACE = timedelta(seconds=30)
+_SIGTERM_EXIT_CODE = 143
+# Of a runner that was told to end, or killed because it did not.
+_STOPPED_EXIT_CODES = {_SIGTERM_EXIT_CODE, 137}
+_ENDS_OF_OTHER_CAUSES = {0, runner.INVALID_PLAN_EXIT_CODE, runner.DEADLINE_EXIT_CODE, _SIGTERM_EXIT_CODE}
+# The reason of a Job whose only pod failed, or was deleted.
+_POD_FAILED = "BackoffLimitExceeded"
+# Kubernetes' reasons in the pod condition DisruptionTarget.
 _DISRUPTIONS = {
     "PreemptionByScheduler": (Reason.PREEMPTED, "A pod of higher priority took its place"),
     "DeletionByTaintManager": (Reason.NODE_LOST, "Its node got a taint that it doesn't tolerate, or is out of reach"),
@@ -34,20 +41,13 @@ _DISRUPTIONS = {
     "EvictionByEvictionAPI": (Reason.DRAINED, "Its node is drained, as for a spot interruption or a consolidation"),
     "TerminationByKubelet": (Reason.NODE_SHUTDOWN, "Its node shuts down, or needs its place for a critical pod"),
 }
+# Reasons for which a container waits: those that time does not mend, those of an image that does not come, and all that
+# say more than that its deadline has passed.
 _HOPELESS = {"InvalidImageName", "ErrImageNeverPull"}
-"""Reasons for which a container waits that time does not mend."""
 _PULLS = {"ErrImagePull", "ImagePullBackOff"}
-_NEVER_PULLED = ("not found", "manifest unknown", "denied", "unauthorized", "authorization failed", "no match for")
-"""What registries say of an image that another pod would not get either."""
 _TYPED_WAITS = {*_HOPELESS, *_PULLS, "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
-"""Reasons for which a container waits that say more than that its deadline has passed."""
-_STOPPED_EXIT_CODES = {_SIGTERM_EXIT_CODE, 137}
-"""Of a runner that was told to end, or killed because it did not."""
-_ENDS_OF_OTHER_CAUSES = {0, runner.INVALID_PLAN_EXIT_CODE, runner.DEADLINE_EXIT_CODE, _SIGTERM_EXIT_CODE}
-
-
-_POD_FAILED = "BackoffLimitExceeded"
-"""Reason of a Job whose only pod failed, or was deleted."""
+# What registries say of an image that another pod would not get either.
+_NEVER_PULLED = ("not found", "manifest unknown", "denied", "unauthorized", "authorization failed", "no match for")
 
 
 class Stage(StrEnum):

@@ -11,7 +11,8 @@ from inferbench_operator.core.matrix import Cell, PlanGroup
 from inferbench_operator.core.placement import Placement
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.base import API_VERSION, GROUP
-from inferbench_operator.models.benchmark import ExecutionPolicy, Runner
+from inferbench_operator.models.benchmark import Runner
+from inferbench_operator.models.execution import ExecutionPolicy
 from inferbench_runner.contract import PLAN_VARIABLE, AcceleratorKind, Device, Measurement, ModelRef, Plan
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"

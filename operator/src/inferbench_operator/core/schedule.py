@@ -10,7 +10,7 @@ from cronsim import CronSim, CronSimError
 
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import PlacementError
-from inferbench_operator.models.benchmark import Schedule
+from inferbench_operator.models.execution import Schedule
 
 LATEST: Final = timedelta(minutes=5)
 """Delay after which a tick counts as missed: as long as an operator needs that is restarted, and no longer."""

@@ -15,7 +15,8 @@ from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import Placement, PlacementError, place
 from inferbench_operator.core.schedule import is_due, next_tick
 from inferbench_operator.core.settings import Settings
-from inferbench_operator.models.benchmark import BenchmarkSpec, OnSuspend, Reuse
+from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
+from inferbench_operator.models.execution import OnSuspend
 from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Run, Trigger
 
 _OF_NO_ATTEMPT: Final = frozenset({Reason.JOB_REFUSED, Reason.RUN_DEADLINE})
