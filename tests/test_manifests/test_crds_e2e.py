@@ -221,6 +221,13 @@ def test_benchmark_at_its_bounds_is_accepted(control_plane: ControlPlane, name: 
             spec(precisions=["fp8"]), "spec.precisions[0]", 'supported values: "fp32", "tf32"', id="unknown precision"
         ),
         pytest.param(spec(models=[]), "spec.models", "at least 1 item", id="no model"),
+        pytest.param(
+            spec(execution={"maxCostUSD": "cheap"}), "spec.execution.maxCostUSD", "should match", id="a price in words"
+        ),
+        pytest.param(
+            spec(execution={"maxCostUSD": "-1"}), "spec.execution.maxCostUSD", "should match", id="a negative price"
+        ),
+        pytest.param(spec(history={"runs": 51}), "spec.history.runs", "less than or equal to 50", id="a long history"),
         pytest.param({"accelerators": spec()["accelerators"]}, "spec.models", "Required value", id="models left out"),
         pytest.param(spec(accelerators=[]), "spec.accelerators", "at least 1 item", id="no accelerator"),
         pytest.param(spec(models=[{"name": "bert"}]), "spec.models[0].id", "Required value", id="model without an id"),

@@ -24,7 +24,7 @@ from inferbench_runner.contract import Caveat, CellFailed, CellMeasured, Positio
 # Job and pod are watched apart, so the end of a Job may be seen before that of its pod, which alone has the figures.
 _LAST_CALL = timedelta(seconds=10)
 # The runner ends by itself when its deadline passes, and keeps what it has; only one that hangs is cut off.
-_DEADLINE_GRACE = timedelta(seconds=60)
+DEADLINE_GRACE = timedelta(seconds=60)
 # The kubelet has so much longer than a pod's own grace to say that it has ended.
 _LOST_GRACE = timedelta(seconds=30)
 _SIGTERM_EXIT_CODE = 143
@@ -132,7 +132,7 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
     if pod and pod.started_at:
         limit = timedelta(seconds=policy.measure_deadline_seconds)
         running = Judgement(attempt, Stage.RUNNING)
-        return _until(pod.started_at + limit + _DEADLINE_GRACE, now, running, Reason.MEASURE_DEADLINE, limit)
+        return _until(pod.started_at + limit + DEADLINE_GRACE, now, running, Reason.MEASURE_DEADLINE, limit)
     if pod and pod.scheduled_at:
         reason, message = _word(pod.waiting_reason) or Reason.STARTING, pod.waiting_message
         if attempt.warning and not message:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 
-from inferbench_operator.core import jobs, names, results
+from inferbench_operator.core import cost, jobs, names, results
 from inferbench_operator.core.attempts import Failure, Judgement, Stage
 from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.matrix import Cell, PlanGroup, group
@@ -19,6 +20,8 @@ from inferbench_operator.models.status import CellState, CellStatus
 from inferbench_runner.contract import AcceleratorKind, FailureReason, Verdict
 
 _MESSAGE_LENGTH = 200
+# Reasons for which a cell is skipped that take the place of why its last attempt failed.
+_HIDES_FAILURE = {Reason.CANCELLED, Reason.COST_LIMIT}
 
 
 def entries(situation: Situation, refusals: Mapping[str, str]) -> dict[str, CellStatus]:
@@ -28,7 +31,8 @@ def entries(situation: Situation, refusals: Mapping[str, str]) -> dict[str, Cell
         return {cell: entry if entry.state.terminal else _cancelled(entry) for cell, entry in found.items()}
     if situation.over:
         return {cell: _given_up(situation, entry) for cell, entry in found.items()}
-    return found | _refused(situation, found, refusals)
+    found |= _refused(situation, found, refusals)
+    return found | _unaffordable(situation, found)
 
 
 def _given_up(situation: Situation, entry: CellStatus) -> CellStatus:
@@ -43,8 +47,35 @@ def _cancelled(entry: CellStatus) -> CellStatus:
     return entry.model_copy(update={"state": CellState.SKIPPED, "reason": Reason.CANCELLED.value, "message": ""})
 
 
+def _unaffordable(situation: Situation, entries: Mapping[str, CellStatus]) -> dict[str, CellStatus]:
+    """Return skipped entries for the cells that have no Job once no other can start without passing the cost limit."""
+    limit = situation.spec.execution.max_cost_usd
+    plans = [(plan, missing) for plan in _plans(situation) if (missing := _missing(plan, entries))]
+    if limit is None or not plans or _going(situation):
+        return {}
+    next_price = min(_price(situation, plan) for plan, _ in plans)
+    needed = cost.commitment(situation.spec.execution, next_price)
+    if needed <= Decimal(limit) - _spent(situation):
+        return {}
+    why = (
+        f"The next Job may cost up to {needed:.2f} USD, and {_spent(situation):.2f} of execution.maxCostUSD {limit} "
+        "are spent; raise it, or lower measureDeadlineSeconds."
+    )
+    update = {"state": CellState.SKIPPED, "reason": Reason.COST_LIMIT.value, "message": why, "verdict": None}
+    return {cell.hash: entries[cell.hash].model_copy(update=update) for _, missing in plans for cell in missing}
+
+
+def _spent(situation: Situation) -> Decimal:
+    return Decimal(situation.cost.spent_usd) if situation.cost else Decimal(0)
+
+
+def _going(situation: Situation) -> list[Judgement]:
+    """Return the attempts that have a Job which may hold a node."""
+    return [one for one in situation.judgements if one.stage is not Stage.ENDED or one.overdue]
+
+
 def new_jobs(
-    situation: Situation, entries: Mapping[str, CellStatus], settings: Settings, slots: int | None
+    situation: Situation, entries: Mapping[str, CellStatus], now: datetime, settings: Settings, slots: int | None
 ) -> tuple[tuple[Manifest, ...], int]:
     """Return Jobs for the cells that have none, group by group, within the limits of parallel Jobs.
 
@@ -55,9 +86,9 @@ def new_jobs(
         return (), 0
     if situation.spec.suspend or situation.spec.cancel or situation.over:
         return (), 0
-    going = [one for one in situation.judgements if one.stage is not Stage.ENDED or one.overdue]
+    going = _going(situation)
     active = {judgement.attempt.plan for judgement in going}
-    room = _Room(situation, going)
+    room = _Room(situation, going, now)
     broken = _broken_nodes(situation)
     wanted: list[Manifest] = []
     held = 0
@@ -76,21 +107,36 @@ def new_jobs(
 
 
 class _Room:
-    """How many more Jobs there may be, in all and on each accelerator."""
+    """How many more Jobs there may be, in all and on each accelerator, and what they may cost."""
 
-    def __init__(self, situation: Situation, going: Sequence[Judgement]) -> None:
+    def __init__(self, situation: Situation, going: Sequence[Judgement], now: datetime) -> None:
         """Count those that go on."""
+        policy = situation.spec.execution
         by_cell = {cell.hash: cell.accelerator.name for cell in situation.cells}
-        self._left = situation.spec.execution.max_parallel_jobs - len({one.attempt.plan for one in going})
-        self._used = Counter(by_cell.get(one.attempt.cells[0], "") for one in going if one.attempt.cells)
+        used = [by_cell.get(one.attempt.cells[0], "") if one.attempt.cells else "" for one in going]
+        self._left = policy.max_parallel_jobs - len({one.attempt.plan for one in going})
+        self._used = Counter(used)
+        self._commitments: dict[str, Decimal] = {}
+        """What a Job may cost, by accelerator; empty without a limit."""
+        self._money = Decimal(0)
+        if policy.max_cost_usd is not None:
+            prices = {name: place.usd_per_hour or Decimal(0) for name, place in situation.placements.items()}
+            self._commitments = {name: cost.commitment(policy, price) for name, price in prices.items()}
+            open_ = (
+                cost.committed(one, policy, prices.get(name, Decimal(0)), now)
+                for one, name in zip(going, used, strict=True)
+            )
+            self._money = Decimal(policy.max_cost_usd) - _spent(situation) - sum(open_)
 
     def take(self, accelerator: Accelerator) -> bool:
         """Take a place on an accelerator if there is one left."""
         limit = accelerator.max_parallel_jobs
-        if self._left <= 0 or (limit is not None and self._used[accelerator.name] >= limit):
+        price = self._commitments.get(accelerator.name, Decimal(0))
+        if self._left <= 0 or (limit is not None and self._used[accelerator.name] >= limit) or price > self._money:
             return False
         self._left -= 1
         self._used[accelerator.name] += 1
+        self._money -= price
         return True
 
 
@@ -188,7 +234,7 @@ def _cut_short(before: CellStatus | None, attempts: int, failure: Failure) -> tu
 
     What the status has told of is counted there already.
     """
-    told = bool(before and before.attempts == attempts and (before.has_failed or before.reason == Reason.CANCELLED))
+    told = bool(before and before.attempts == attempts and (before.has_failed or before.reason in _HIDES_FAILURE))
     disrupted = failure.reason in names.DISRUPTIONS and not told
     stopped = failure.reason == Reason.STOPPED and not told
     earlier = (before.disruptions or 0, before.stops or 0) if before else (0, 0)

@@ -105,6 +105,11 @@ def of_run(
         conditions.set(ConditionType.STALLED, _TRUE, Reason.CANCELLED, message)
         conditions.set(ConditionType.READY, _FALSE, Reason.CANCELLED, message)
         conditions.set(ConditionType.SUCCEEDED, _FALSE, Reason.CANCELLED, message)
+    elif limited := [cell for cell in cells if cell.reason == Reason.COST_LIMIT]:
+        message = f"{len(limited)} of {counts.total} cells were not measured. {limited[0].message}"
+        conditions.set(ConditionType.STALLED, _TRUE, Reason.COST_LIMIT, message)
+        conditions.set(ConditionType.READY, _FALSE, Reason.COST_LIMIT, message)
+        conditions.set(ConditionType.SUCCEEDED, _FALSE, Reason.COST_LIMIT, message)
     elif failed := [cell for cell in cells if cell.state is CellState.FAILED]:
         message = _failure_message(failed, counts)
         conditions.set(ConditionType.STALLED, _TRUE, Reason.CELLS_FAILED, message)
@@ -154,7 +159,8 @@ def _progress(
     waiting = next((cell for cell in cells if cell.state is CellState.WAITING and cell.message), None)
     if counts.running or waiting is None:
         return Reason.MEASURING if counts.running else Reason.WAITING, tally
-    reason = Reason.WAITING_FOR_CAPACITY if waiting.reason == Reason.UNSCHEDULABLE else Reason.WAITING
+    known = {Reason.UNSCHEDULABLE.value: Reason.WAITING_FOR_CAPACITY, Reason.QUEUED.value: Reason.QUEUED}
+    reason = known.get(waiting.reason, Reason.WAITING)
     return reason, f"{tally} {waiting.reason}: {waiting.message}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from inferbench_operator.core import cells, conditions, events, results
+from inferbench_operator.core import cells, conditions, cost, events, results
 from inferbench_operator.core.events import Event
 from inferbench_operator.core.facts import Attempt, Observed, Result
 from inferbench_operator.core.jobs import Manifest
@@ -19,7 +19,15 @@ from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import PlacementError
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.core.situation import Situation, survey
-from inferbench_operator.models.status import BenchmarkStatus, CellCounts, CellState, CellStatus
+from inferbench_operator.models.status import (
+    BenchmarkStatus,
+    CellCounts,
+    CellState,
+    CellStatus,
+    ConditionType,
+    PastRun,
+    Run,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ def _decide_run(
         return Decision(results=new_results, look_again_at=now)
     entries = cells.entries(situation, observed.refusals)
     # What is to go goes first: its devices are wanted, and a quota may leave no room for both.
-    wanted, held = ((), 0) if foreign else cells.new_jobs(situation, entries, settings, observed.slots)
+    wanted, held = ((), 0) if foreign else cells.new_jobs(situation, entries, now, settings, observed.slots)
     status = _status(situation, list(entries.values()), now, _obstacle(observed, held))
     overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
     deadlines = [judgement.look_again_at for judgement in situation.judgements if judgement.look_again_at]
@@ -146,7 +154,9 @@ def _new_results(situation: Situation, found: Sequence[Result]) -> tuple[ResultW
             if cell in situation.measured or cell in writes or cell not in by_hash or not pod or not pod.terminated:
                 continue
             finished = pod.terminated.finished_at
-            manifest = results.result(situation.benchmark, by_hash[cell], measured, judgement.attempt, finished)
+            manifest = results.result(
+                situation.benchmark, by_hash[cell], measured, judgement.attempt, finished, earlier=stored.get(cell)
+            )
             writes[cell] = ResultWrite(manifest, replaces=stored.get(cell))
     return tuple(writes.values())
 
@@ -163,17 +173,46 @@ def _status(
         # It goes on, for a result that is gone or a retry that is allowed now; meanwhile its clock stood still.
         idle = int((now - run.completion_time).total_seconds())
         run = run.model_copy(update={"completion_time": None, "paused_seconds": run.paused_seconds + max(idle, 0)})
-    return BenchmarkStatus(
+    before = situation.benchmark.status
+    status = BenchmarkStatus(
         observed_generation=situation.benchmark.generation,
         conditions=conditions.of_run(
             situation.benchmark, run, counts, entries, situation.judgements, now, obstacle=obstacle
         ),
         run=run,
         cells=counts,
+        cost=situation.cost,
+        history=_history(before, run, situation.spec.history.runs),
         next_schedule_time=situation.next_tick,
         slowest_p95_microseconds=max((entry.p95_microseconds or 0 for entry in entries), default=0) or None,
         results=list(entries),
     )
+    if cost.stable(before.cost, status.cost) and status.model_copy(update={"cost": before.cost}) == before:
+        return before
+    return status
+
+
+def _history(before: BenchmarkStatus, run: Run, length: int) -> list[PastRun]:
+    """Return the earlier runs; a new run makes one of the run before it."""
+    past = before.run
+    if past is None or past.id == run.id:
+        return before.history[:length]
+    counts = before.cells or CellCounts()
+    ready = next((one for one in before.conditions if one.type is ConditionType.READY), None)
+    ended = PastRun(
+        id=past.id,
+        trigger=past.trigger,
+        start_time=past.start_time,
+        completion_time=past.completion_time,
+        reason=ready.reason if ready and past.completion_time else Reason.SUPERSEDED,
+        total=counts.total,
+        succeeded=counts.succeeded,
+        reused=counts.reused,
+        failed=counts.failed,
+        slowest_p95_microseconds=before.slowest_p95_microseconds,
+        spent_usd=before.cost.spent_usd if before.cost else None,
+    )
+    return [ended, *before.history][:length]
 
 
 def _obstacle(observed: Observed, held: int) -> tuple[Reason, str] | None:

@@ -114,6 +114,8 @@ class Result:
     resource_version: str
     spec: ResultSpec
     status: ResultStatus
+    history: str = "[]"
+    """JSON of the earlier measurements: a tenth of the memory of the models."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,34 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
 from inferbench_operator.core import names
-from inferbench_operator.core.facts import Attempt, Benchmark
+from inferbench_operator.core.facts import Attempt, Benchmark, Result
 from inferbench_operator.core.jobs import Manifest, owner_reference
 from inferbench_operator.core.matrix import Cell
 from inferbench_operator.core.reports import details_of, printable
 from inferbench_operator.models.base import API_VERSION
 from inferbench_operator.models.figures import CaveatEntry, Latencies, LatencyFigures, Percentile
-from inferbench_operator.models.result import ResultSpec, ResultStatus
+from inferbench_operator.models.result import EarlierMeasurement, ResultSpec, ResultStatus
 from inferbench_operator.models.status import CellStatus
 from inferbench_runner.contract import Caveat, CellDetails, CellMeasured, FullReport, provenance_hash
 
+_HISTORY: Final = TypeAdapter(list[EarlierMeasurement])
 _LATENCIES: Final = set(Latencies.model_fields)
 _UNEXPLAINED: Final = "The runner's full report, which explains it, was not found in its log."
 
 
-def result(benchmark: Benchmark, cell: Cell, measured: CellMeasured, attempt: Attempt, finished: datetime) -> Manifest:
-    """Return the result object of a cell that `attempt` measured."""
+def result(
+    benchmark: Benchmark,
+    cell: Cell,
+    measured: CellMeasured,
+    attempt: Attempt,
+    finished: datetime,
+    *,
+    earlier: Result | None = None,
+) -> Manifest:
+    """Return the result object of a cell that `attempt` measured, in the place of an `earlier` one if there is one."""
     report = attempt.full_report
     details = details_of(measured, report)
     spec = ResultSpec(
@@ -46,6 +57,7 @@ def result(benchmark: Benchmark, cell: Cell, measured: CellMeasured, attempt: At
         runner_image=attempt.image,
         node=attempt.pod.node if attempt.pod else "",
         provenance_hash=_provenance_hash(report, cell),
+        history=_history(benchmark, earlier),
         **_details(details, report),
     )
     return {
@@ -65,6 +77,31 @@ def result(benchmark: Benchmark, cell: Cell, measured: CellMeasured, attempt: At
         "spec": spec.model_dump(mode="json", exclude_none=True),
         "status": status.model_dump(mode="json", exclude_none=True),
     }
+
+
+def _history(benchmark: Benchmark, earlier: Result | None) -> list[EarlierMeasurement]:
+    """Return what was measured before, the latest first."""
+    length = benchmark.spec.history.runs if benchmark.spec else 0
+    if earlier is None or not length:
+        return []
+    try:
+        older = _HISTORY.validate_json(earlier.history)
+    except ValidationError:
+        # Another version wrote it.
+        older = []
+    status, call = earlier.status, earlier.status.latency.call
+    latest = EarlierMeasurement(
+        run=status.run,
+        completion_time=status.completion_time,
+        verdict=status.verdict,
+        samples=call.samples,
+        p95_microseconds=call.p95.value_microseconds,
+        p95_low_microseconds=call.p95.low_microseconds,
+        p95_high_microseconds=call.p95.high_microseconds,
+        runner_image=status.runner_image,
+        provenance_hash=status.provenance_hash,
+    )
+    return [latest, *older][:length]
 
 
 def figures(status: ResultStatus) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from inferbench_operator.core import jobs, names
+from inferbench_operator.core import cost, jobs, names
 from inferbench_operator.core.attempts import Failure, Judgement, Stage, judge
-from inferbench_operator.core.facts import Benchmark, Observed, Result
+from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Result
 from inferbench_operator.core.matrix import Cell, expand, is_vision, merged, spec_hash
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import Placement, PlacementError, place
@@ -17,7 +17,7 @@ from inferbench_operator.core.schedule import is_due, next_tick
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
 from inferbench_operator.models.execution import OnSuspend
-from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Run, Trigger
+from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Cost, Run, Trigger
 
 _OF_NO_ATTEMPT: Final = frozenset({Reason.JOB_REFUSED, Reason.RUN_DEADLINE})
 """Reasons for which a cell fails that say nothing about its last attempt."""
@@ -47,6 +47,8 @@ class Situation:
     """Whether the time of the whole run is up."""
     next_tick: datetime | None = None
     """Of the schedule; None without one, and while it is suspended."""
+    cost: Cost | None = None
+    """Of the run so far; None where no accelerator has a price."""
 
 
 def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Settings) -> Situation:
@@ -80,7 +82,18 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
         before=before,
         over=over,
         next_tick=None if spec.suspend or spec.cancel else tick,
+        cost=_cost(benchmark.status, run, own, {cell.hash: placements[cell.accelerator.name] for cell in cells}, now),
     )
+
+
+def _cost(
+    status: BenchmarkStatus, run: Run, attempts: Iterable[Attempt], placements: Mapping[str, Placement], now: datetime
+) -> Cost | None:
+    known = {cell: placement.usd_per_hour for cell, placement in placements.items()}
+    before = status.cost if status.run and status.run.id == run.id else None
+    if before is None and not any(price is not None for price in known.values()):
+        return None
+    return cost.spent(before, cost.prices(attempts, known), run.start_time, now)
 
 
 def _is_over(run: Run, now: datetime) -> bool:
@@ -167,10 +180,18 @@ def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:
 
 def _placements(spec: BenchmarkSpec) -> dict[str, Placement]:
     exclusive = spec.execution.exclusive_node
-    return {
+    found = {
         accelerator.name: place(accelerator, exclusive=exclusive, runner=merged(spec.runner, accelerator.runner))
         for accelerator in spec.accelerators
     }
+    unknown = sorted(name for name, placement in found.items() if placement.usd_per_hour is None)
+    if unknown and spec.execution.max_cost_usd is not None:
+        raise PlacementError(
+            Reason.PRICE_UNKNOWN,
+            f"execution.maxCostUSD: the price of accelerator {unknown[0]} is not known; name instanceTypes that have a "
+            "price, give them one in the operator's table of instance types, or remove maxCostUSD.",
+        )
+    return found
 
 
 def _current_run(benchmark: Benchmark, spec: BenchmarkSpec, wanted: str, now: datetime) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +21,17 @@ Json = Mapping[str, Any]
 
 # All that decisions need of a stored result; the rest is for readers, and would be most of the memory for it.
 _FOR_DECISIONS: Final = frozenset(
-    {"run", "attempt", "completionTime", "verdict", "latency", "inferencesPerSecond", "runnerImage", "node"}
+    {
+        "run",
+        "attempt",
+        "completionTime",
+        "verdict",
+        "latency",
+        "inferencesPerSecond",
+        "runnerImage",
+        "node",
+        "provenanceHash",
+    }
 )
 
 
@@ -141,6 +152,7 @@ def result(raw: Json) -> Result | None:
         resource_version=metadata["resourceVersion"],
         spec=spec,
         status=status,
+        history=json.dumps(_part(raw, "status").get("history") or [], separators=(",", ":")),
     )
 
 

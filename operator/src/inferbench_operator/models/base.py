@@ -55,6 +55,8 @@ DnsName = Annotated[
 Decimals = Annotated[str, StringConstraints(max_length=20, pattern=r"^[0-9]+(\.[0-9]+)?$")]
 """A non-negative fraction as a decimal string, since the API has no floats."""
 
+RunId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}$")]
+
 Microseconds = Annotated[int, Field(ge=0, le=86_400_000_000)]
 
 PodFragment = Annotated[dict[str, JsonValue], Field(max_length=32)]

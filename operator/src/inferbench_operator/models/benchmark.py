@@ -20,7 +20,7 @@ from inferbench_operator.models.base import (
     rule,
     schema_extra,
 )
-from inferbench_operator.models.execution import ExecutionPolicy, Schedule
+from inferbench_operator.models.execution import ExecutionPolicy, History, Schedule
 from inferbench_operator.models.measurement import Measurement
 from inferbench_runner.contract import AcceleratorKind, Execution, Precision, Weights
 
@@ -327,6 +327,7 @@ class BenchmarkSpec(ApiModel):
         description="UnchangedCells keeps the result of a cell that a change of the specification did not touch; Never "
         "measures every cell again in every run.",
     )
+    history: History = Field(default_factory=History, description="What is kept of earlier runs.")
     schedule: Schedule | None = Field(
         default=None,
         description="When to measure the whole matrix again. A tick that finds a run in progress, or no operator for "

@@ -7,7 +7,10 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from inferbench_operator.models.base import ApiModel
+from inferbench_operator.models.base import ApiModel, Decimals
+
+MAX_HISTORY = 50
+"""Most earlier runs, and earlier measurements of a cell, that are kept."""
 
 
 class OnSuspend(StrEnum):
@@ -60,9 +63,25 @@ class ExecutionPolicy(ApiModel):
         description="Longest time of a whole run, in seconds, without the time that it is suspended. What is not "
         "measured by then has failed.",
     )
+    max_cost_usd: Decimals | None = Field(
+        default=None,
+        alias="maxCostUSD",
+        description="Most that one run may cost, in US dollars, a decimal string: no Job is started that could take "
+        "it further, should it use up startDeadlineSeconds and measureDeadlineSeconds. A pod costs the price of its "
+        "whole node from being scheduled to its end; every accelerator must have a price.",
+    )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=604_800)] = Field(
         default=3600,
         description="How long Jobs and pods are kept after the run has finished, in seconds. Never removes results.",
+    )
+
+
+class History(ApiModel):
+    """What is kept of earlier runs."""
+
+    runs: Annotated[int, Field(ge=0, le=MAX_HISTORY)] = Field(
+        default=10,
+        description="How many earlier runs status.history keeps, and how many earlier measurements each result does.",
     )
 
 

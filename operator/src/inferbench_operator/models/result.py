@@ -12,8 +12,18 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from inferbench_operator.models.base import ApiModel, Decimals, DnsName, Microseconds, ShortName, rule, schema_extra
+from inferbench_operator.models.base import (
+    ApiModel,
+    Decimals,
+    DnsName,
+    Microseconds,
+    RunId,
+    ShortName,
+    rule,
+    schema_extra,
+)
 from inferbench_operator.models.benchmark import BatchSize, SequenceLength
+from inferbench_operator.models.execution import MAX_HISTORY
 from inferbench_operator.models.figures import (
     CaveatEntry,
     Compilation,
@@ -34,6 +44,8 @@ from inferbench_runner.contract import (
     ShortText,
     Verdict,
 )
+
+ProvenanceHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
 
 class ResultSpec(ApiModel):
@@ -62,10 +74,32 @@ class ResultSpec(ApiModel):
     batch_size: BatchSize = Field(description="Batch size, in inputs per call.")
 
 
+class EarlierMeasurement(ApiModel):
+    """What an earlier run measured of the same cell."""
+
+    run: RunId = Field(description="Run that measured it.")
+    completion_time: datetime = Field(description="When the runner's container ended.")
+    verdict: Verdict = Field(description="How far the figures may be trusted: Valid, Inconclusive, Noisy or Invalid.")
+    samples: Annotated[int, Field(ge=1)] = Field(description="Timed calls behind the figures.")
+    p95_microseconds: Microseconds = Field(description="95th percentile of the call latency, in microseconds.")
+    p95_low_microseconds: Microseconds | None = Field(
+        default=None, description="Lower bound of the 95 % confidence interval of p95, in microseconds."
+    )
+    p95_high_microseconds: Microseconds | None = Field(
+        default=None, description="Upper bound of the 95 % confidence interval of p95, in microseconds."
+    )
+    runner_image: Annotated[str, StringConstraints(max_length=512)] = Field(
+        description="Image that the runner's Job named."
+    )
+    provenance_hash: ProvenanceHash | None = Field(
+        default=None, description="Hash over the circumstances; where it differs, so do versions or settings."
+    )
+
+
 class ResultStatus(ApiModel):
     """What was measured, when and where."""
 
-    run: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}$")] = Field(description="Run that measured the cell.")
+    run: RunId = Field(description="Run that measured the cell.")
     attempt: Annotated[int, Field(ge=1)] = Field(description="Number of the Job, within the run, that measured it.")
     completion_time: datetime = Field(description="When the runner's container ended.")
     verdict: Verdict = Field(description="How far the figures may be trusted: Valid, Inconclusive, Noisy or Invalid.")
@@ -163,7 +197,7 @@ class ResultStatus(ApiModel):
     provenance: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], ShortText], Field(max_length=64)] = (
         Field(default_factory=dict, description="Versions and settings in effect, as the runner found them.")
     )
-    provenance_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")] | None = Field(
+    provenance_hash: ProvenanceHash | None = Field(
         default=None,
         description="Hash over provenance, sequenceLength and batchSize. Two results with the same hash were measured "
         "under the same circumstances; where it differs, provenance says in what.",
@@ -172,4 +206,9 @@ class ResultStatus(ApiModel):
         default=None,
         description="All call latencies: base64 of zlib of a JSON list of pairs [bucket, count], where bucket k holds "
         "latencies from 1.01^k to 1.01^(k+1) nanoseconds.",
+    )
+    history: Annotated[list[EarlierMeasurement], Field(max_length=MAX_HISTORY)] = Field(
+        default_factory=list,
+        exclude_if=operator.not_,
+        description="What earlier runs measured, the latest first, as many as the benchmark's history.runs.",
     )

@@ -9,8 +9,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from inferbench_operator.models.base import ApiModel, Decimals, Microseconds, ShortName, schema_extra
+from inferbench_operator.models.base import ApiModel, Decimals, Microseconds, RunId, ShortName, schema_extra
 from inferbench_operator.models.benchmark import MAX_CELLS, BatchSize, SequenceLength
+from inferbench_operator.models.execution import MAX_HISTORY
 from inferbench_runner.contract import CellHash, Precision, Verdict
 
 Reason = Annotated[str, StringConstraints(max_length=64, pattern=r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$")]
@@ -84,7 +85,9 @@ class CellCounts(ApiModel):
     succeeded: Count = Field(default=0, description="Cells measured in this run.")
     failed: Count = Field(default=0, description="Cells given up in this run.")
     skipped: Count = Field(
-        default=0, description="Cells that are not tried, because the benchmark is cancelled or not accepted."
+        default=0,
+        description="Cells that are not tried, because the benchmark is cancelled or not accepted, or the "
+        "cost limit is reached.",
     )
     reused: Count = Field(default=0, description="Unchanged cells whose earlier result was kept.")
     progress: Annotated[str, StringConstraints(max_length=16)] = Field(
@@ -109,9 +112,7 @@ class Trigger(StrEnum):
 class Run(ApiModel):
     """One pass over the matrix."""
 
-    id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}$")] = Field(
-        description="Identity of the run; its Jobs carry it as label inferbench.dev/run."
-    )
+    id: RunId = Field(description="Identity of the run; its Jobs carry it as label inferbench.dev/run.")
     trigger: Trigger = Field(description="Why the run started: Created, SpecChanged, Rerun or Scheduled.")
     spec_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{10}$")] = Field(
         description="Hash of the part of the specification that makes a new run when it changes."
@@ -131,6 +132,41 @@ class Run(ApiModel):
         description="When the run is given up, by execution.deadlineSeconds; later by the time that it is suspended.",
     )
     scheduled_time: datetime | None = Field(default=None, description="Tick of the schedule that started the run.")
+
+
+class Cost(ApiModel):
+    """What a run has cost so far: the price of each pod's whole node, from being scheduled to its end."""
+
+    spent_usd: Decimals = Field(
+        default="0",
+        alias="spentUSD",
+        description="Spent so far, in US dollars, a decimal string. Accelerators without a known price are left out.",
+    )
+    observed_time: datetime = Field(description="Until when it is counted.")
+
+
+class PastRun(ApiModel):
+    """What became of an earlier run."""
+
+    id: RunId = Field(description="Identity of the run.")
+    trigger: Trigger = Field(description="Why the run started: Created, SpecChanged, Rerun or Scheduled.")
+    start_time: datetime = Field(description="When the run started.")
+    completion_time: datetime | None = Field(
+        default=None, description="When its last cell was finished; absent where another run took its place before."
+    )
+    reason: Reason = Field(
+        default="", exclude_if=operator.not_, description="How it ended, as one word, such as RunSucceeded."
+    )
+    total: Count = Field(default=0, description="Cells of the matrix.")
+    succeeded: Count = Field(default=0, description="Cells measured in it.")
+    reused: Count = Field(default=0, exclude_if=operator.not_, description="Cells whose earlier result it kept.")
+    failed: Count = Field(default=0, exclude_if=operator.not_, description="Cells given up in it.")
+    slowest_p95_microseconds: Microseconds | None = Field(
+        default=None, description="Largest p95 of all its cells, in microseconds."
+    )
+    spent_usd: Decimals | None = Field(
+        default=None, alias="spentUSD", description="What it cost, in US dollars, a decimal string."
+    )
 
 
 class CellStatus(ApiModel):
@@ -206,9 +242,15 @@ class BenchmarkStatus(ApiModel):
     )
     run: Run | None = Field(default=None, description="The latest run.")
     cells: CellCounts | None = Field(default=None, description="Number of cells by state.")
+    cost: Cost | None = Field(
+        default=None, description="What the latest run has cost; absent where no accelerator has a known price."
+    )
     next_schedule_time: datetime | None = Field(default=None, description="Next tick of the schedule.")
     slowest_p95_microseconds: Microseconds | None = Field(
         default=None, description="Largest p95 of all cells, in microseconds."
+    )
+    history: Annotated[list[PastRun], Field(max_length=MAX_HISTORY)] = Field(
+        default_factory=list, exclude_if=operator.not_, description="Earlier runs, the latest first."
     )
     results: Annotated[
         list[CellStatus],
