@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cluster.states import now, timestamp
-from inferbench_operator.models.instances import catalogue
+from inferbench_operator.models.instances import packaged_catalogue
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
@@ -39,15 +39,15 @@ def cpu_node(name: str, *, local: bool = True, cpu: str = "4", memory: str = "16
 
 def instance_node(name: str, instance_type: str, *, local: bool = False) -> Node:
     """A node of an instance type from the catalogue; KeyError when it is not in there."""
-    instance = catalogue()[instance_type]
+    instance = packaged_catalogue().types[instance_type]
     return Node(
         name=name,
         local=local,
         cpu=instance.allocatable_cpu or str(instance.vcpus or 4),
         memory=instance.allocatable_memory or f"{instance.memory_gib or 16}Gi",
-        architecture=instance.architecture,
+        architecture=instance.architecture or "amd64",
         instance_type=instance_type,
-        devices={instance.resource: instance.devices},
+        devices={instance.resource: instance.devices} if instance.resource else {},
     )
 
 

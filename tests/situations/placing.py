@@ -26,6 +26,7 @@ _SLICED: Final = replace(instance_node("p5", "p5.48xlarge"), devices={"nvidia.co
 
 KINDS: Final = (
     Row(id="a CPU node", nodes={"a": CPU}),
+    Row(id="a whole node without devices", nodes={"a": "c7g.2xlarge"}, spec=on("c7g.2xlarge"), asks={"cpu": "7"}),
     Row(id="one Inferentia device", nodes={"a": "inf2.xlarge"}, spec=on("inf2.xlarge"), asks={NEURON: "1", "cpu": "3"}),
     Row(
         id="all twelve Inferentia devices", nodes={"a": "inf2.48xlarge"}, spec=on("inf2.48xlarge"), asks={NEURON: "12"}

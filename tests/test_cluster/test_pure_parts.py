@@ -15,6 +15,7 @@ from cluster.binary import BINARY_VARIABLE, cached_path, find_or_build
 from cluster.environment import ConfigError, Mounts, expand, resolve
 from cluster.errors import BinaryNotFoundError
 from cluster.kubelet_server import tail_offset
+from cluster.nodes import instance_node, node_manifest
 from cluster.outcomes import Exits, choose, measured_report
 from cluster.pods import Container, Json, Pod
 from cluster.processes import GuardedProcess
@@ -215,3 +216,13 @@ def test_a_program_ends_with_its_starter(tmp_path: Path) -> None:
     # The pipe ends only when all who could write to it have ended.
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, env=env, cwd=tmp_path, check=False)
     assert (done.returncode, done.stdout) == (-9, b"")
+
+
+def test_a_node_without_devices_has_no_taint() -> None:
+    """A simulated node of such a type has its size and architecture, and nothing that keeps pods away."""
+    node = node_manifest(instance_node("a", "c7g.2xlarge"), port=1)
+    assert node["spec"]["taints"] == []
+    assert node["metadata"]["labels"]["kubernetes.io/arch"] == "arm64"
+    allocatable = node["status"]["allocatable"]
+    assert (allocatable["cpu"], allocatable["memory"]) == ("7910m", "14103Mi")
+    assert not [name for name in allocatable if "/" in name]

@@ -9,7 +9,7 @@ import yaml
 
 from inferbench_operator.models.base import API_VERSION
 from inferbench_operator.models.benchmark import BenchmarkSpec
-from inferbench_operator.models.instances import catalogue
+from inferbench_operator.models.instances import packaged_catalogue
 from inferbench_runner.contract import Profile
 
 
@@ -37,7 +37,7 @@ def test_example_has_no_unknown_field(example: Path) -> None:
 def test_example_names_known_hardware(example: Path) -> None:
     """Each accelerator is in the catalogue or says its kind."""
     for accelerator in BenchmarkSpec.model_validate(document(example)["spec"]).accelerators:
-        assert accelerator.kind or set(accelerator.instance_types) <= catalogue().keys()
+        assert accelerator.kind or set(accelerator.instance_types) <= packaged_catalogue().types.keys()
 
 
 def test_minimal_example_has_ten_lines(crds_folder: Path) -> None:

@@ -44,7 +44,7 @@ def _job(
 ) -> Manifest:
     wanted = spec(**fields)
     plan = group(expand(wanted))[0]
-    placement = place(plan.cells[0].accelerator, exclusive=wanted.execution.exclusive_node)
+    placement = place(plan.cells[0].accelerator, images.catalogue, exclusive=wanted.execution.exclusive_node)
     return job(benchmark(wanted, name=name), "0123abcd", plan, plan.cells, attempt, placement, images)
 
 
@@ -341,7 +341,7 @@ def test_a_bad_node_is_avoided(own: dict[str, Any], terms: list[Any]) -> None:
     """In each of the alternatives, by the node's name, which no label can hide."""
     wanted = spec(runner={"affinity": own}, execution={"exclusiveNode": False})
     plan = group(expand(wanted))[0]
-    placement = replace(place(plan.cells[0].accelerator, exclusive=False), avoid=("n1", "n2"))
+    placement = replace(place(plan.cells[0].accelerator, SETTINGS.catalogue, exclusive=False), avoid=("n1", "n2"))
     made = job(benchmark(wanted), "0123abcd", plan, plan.cells, 2, placement, SETTINGS)
     found = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("n1", "n2")]

@@ -12,14 +12,21 @@ import pytest
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import Placement, PlacementError, Room, place
 from inferbench_operator.models.benchmark import Accelerator, Runner
+from inferbench_operator.models.instances import Catalogue, packaged_catalogue
 from inferbench_runner.contract import AcceleratorKind
 
 TYPE = "node.kubernetes.io/instance-type"
 
 
-def _place(*, exclusive: bool = True, **fields: Any) -> Placement:  # noqa: ANN401 - any field
+def _place(
+    *,
+    exclusive: bool = True,
+    catalogue: Catalogue | None = None,
+    **fields: Any,  # noqa: ANN401 - any field
+) -> Placement:
     runner = Runner.model_validate(fields.pop("runner", {}))
-    return place(Accelerator.model_validate({"name": "acc"} | fields), exclusive=exclusive, runner=runner)
+    accelerator = Accelerator.model_validate({"name": "acc"} | fields)
+    return place(accelerator, catalogue or packaged_catalogue(), exclusive=exclusive, runner=runner)
 
 
 def _rows() -> list[dict[str, str]]:
@@ -29,12 +36,28 @@ def _rows() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("row", _rows(), ids=lambda row: row["instance_type"])
 def test_every_type_of_the_catalogue_is_placed_with_all_its_devices(row: dict[str, str]) -> None:
-    """The name alone gives kind, device resource and device count."""
+    """The name alone gives kind, device resource, device count, architecture and price."""
     placement = _place(instanceTypes=[row["instance_type"]])
     assert placement.kind.value.lower() == row["accelerator_kind"]
-    assert placement.resource == row["k8s_device_resource"]
+    assert placement.resource == (row["k8s_device_resource"] or None)
     assert placement.devices == int(row["k8s_device_count"])
     assert placement.instance_types == (row["instance_type"],)
+    assert placement.architecture == row["arch"]
+    price = row["usd_per_hour_on_demand_us_east_1"]
+    assert placement.usd_per_hour == (Decimal(price) if price else None)
+    assert placement.taints == ((row["k8s_device_resource"],) if row["k8s_device_resource"] else ())
+
+
+@pytest.mark.parametrize("row", _rows(), ids=lambda row: row["instance_type"])
+def test_what_a_pod_requests_is_there(row: dict[str, str]) -> None:
+    """On a whole node of every type: never more than it has for pods, and nothing where there is no whole processor."""
+    room = _place(instanceTypes=[row["instance_type"]]).room
+    if not row["allocatable_cpu"] or row["vcpu"] == "1":
+        assert room is None
+    else:
+        assert room is not None
+        assert 0 < room.processors * 1000 < int(row["allocatable_cpu"].removesuffix("m"))
+        assert 0 < room.memory_mebibytes < int(row["allocatable_memory"].removesuffix("Mi"))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +84,15 @@ def test_devices(fields: dict[str, Any], exclusive: bool, devices: int) -> None:
         pytest.param({"kind": "Neuron"}, "Neuron", "aws.amazon.com/neuron", id="Neuron without a type"),
         pytest.param({"kind": "NVIDIA"}, "NVIDIA", "nvidia.com/gpu", id="NVIDIA without a type"),
         pytest.param({"kind": "CPU"}, "CPU", None, id="CPU without a type"),
-        pytest.param({"kind": "CPU", "instanceTypes": ["c7i.4xlarge"]}, "CPU", None, id="CPU on an unlisted type"),
+        pytest.param({"kind": "CPU", "instanceTypes": ["t3.large"]}, "CPU", None, id="CPU on an unlisted type"),
+        pytest.param({"instanceTypes": ["c6i.2xlarge"]}, "CPU", None, id="a type without devices"),
+        pytest.param({"kind": "CPU", "instanceTypes": ["c6i.2xlarge"]}, "CPU", None, id="the same, and its kind"),
+        pytest.param(
+            {"kind": "CPU", "instanceTypes": ["c6i.2xlarge", "g5.xlarge", "inf2.xlarge", "t3.large"]},
+            "CPU",
+            None,
+            id="CPU of whatever machine there is",
+        ),
         pytest.param({"kind": "CPU", "instanceTypes": ["g5.xlarge"]}, "CPU", None, id="CPU of a machine with a GPU"),
         pytest.param(
             {"kind": "Neuron", "instanceTypes": ["trn1.2xlarge"]},
@@ -83,8 +114,14 @@ def test_kinds(fields: dict[str, Any], kind: str, resource: str | None) -> None:
         pytest.param(
             {"instanceTypes": ["inf2.xlarg"]},
             Reason.UNKNOWN_INSTANCE_TYPE,
-            ["inf2.xlarg ", "Did you mean inf2.xlarge"],
-            id="a slip of the pen is answered with the nearest names",
+            ["inf2.xlarg ", "inf2 comes as inf2.xlarge, inf2.8xlarge, inf2.24xlarge, inf2.48xlarge.", "own table"],
+            id="a size that is not there is answered with those of its family",
+        ),
+        pytest.param(
+            {"instanceTypes": ["inf12.xlarge"]},
+            Reason.UNKNOWN_INSTANCE_TYPE,
+            ["inf12.xlarge ", "Did you mean inf2.xlarge, inf1.xlarge, "],
+            id="a family that is not there is answered with the nearest names",
         ),
         pytest.param(
             {"instanceTypes": ["zzz.q"]},
@@ -93,9 +130,9 @@ def test_kinds(fields: dict[str, Any], kind: str, resource: str | None) -> None:
             id="a name like no other is answered without a guess",
         ),
         pytest.param(
-            {"instanceTypes": ["inf2.xlarge", "m7i.large"]},
+            {"instanceTypes": ["inf2.xlarge", "t3.large"]},
             Reason.UNKNOWN_INSTANCE_TYPE,
-            ["m7i.large"],
+            ["t3.large"],
             id="one unknown type among known ones is named",
         ),
         pytest.param(
@@ -103,6 +140,18 @@ def test_kinds(fields: dict[str, Any], kind: str, resource: str | None) -> None:
             Reason.MIXED_KINDS,
             ["NVIDIA and Neuron", "of its own"],
             id="two kinds of devices under one name",
+        ),
+        pytest.param(
+            {"instanceTypes": ["inf2.xlarge", "m7i.large"]},
+            Reason.MIXED_KINDS,
+            ["CPU and Neuron", "of its own"],
+            id="devices and none under one name",
+        ),
+        pytest.param(
+            {"kind": "NVIDIA", "instanceTypes": ["c6i.2xlarge"]},
+            Reason.KIND_MISMATCH,
+            ["kind is NVIDIA", "c6i.2xlarge is of kind CPU", "remove kind"],
+            id="a kind of devices that the type lacks",
         ),
         pytest.param(
             {"kind": "NVIDIA", "instanceTypes": ["inf2.xlarge"]},
@@ -155,7 +204,7 @@ def test_kinds(fields: dict[str, Any], kind: str, resource: str | None) -> None:
         pytest.param(
             {
                 "kind": "CPU",
-                "instanceTypes": ["c7i.large"],
+                "instanceTypes": ["t3.large"],
                 "runner": {"nodeSelector": {"karpenter.k8s.aws/instance-family": "c7g"}},
             },
             Reason.SELECTOR_CONFLICT,
@@ -184,7 +233,7 @@ def test_a_label_that_some_of_the_types_have_narrows_the_choice() -> None:
     labels = {TYPE: "g5.xlarge", "kubernetes.io/arch": "amd64", "team": "a"}
     assert _place(instanceTypes=["g5.xlarge", "g5g.xlarge"], runner={"nodeSelector": labels}).devices == 1
     unknown = {"kubernetes.io/arch": "arm64"}
-    assert _place(kind="CPU", instanceTypes=["c7g.large"], runner={"nodeSelector": unknown}).devices == 0
+    assert _place(kind="CPU", instanceTypes=["t4g.large"], runner={"nodeSelector": unknown}).devices == 0
 
 
 @pytest.mark.parametrize("devices", [1, 4, 8, 16])
@@ -237,7 +286,11 @@ def test_parts_of_devices_and_claims(
         pytest.param({"instanceTypes": ["g5.xlarge", "g5.2xlarge"]}, True, Room(3, 12746), id="the smaller of two"),
         pytest.param({"kind": "CPU", "instanceTypes": ["g5.xlarge"]}, True, Room(3, 12746), id="its processors alone"),
         pytest.param({"kind": "CPU", "instanceTypes": ["g5.xlarge"]}, False, None, id="a part that nobody knows"),
-        pytest.param({"kind": "CPU", "instanceTypes": ["c7i.large"]}, True, None, id="a type without a size"),
+        pytest.param({"instanceTypes": ["c6i.2xlarge"]}, True, Room(7, 12746), id="a node without devices"),
+        pytest.param({"instanceTypes": ["c6i.2xlarge"]}, False, None, id="a part of one that nobody knows"),
+        pytest.param({"instanceTypes": ["c7i.large"]}, True, Room(1, 2090), id="a node with two processors"),
+        pytest.param({"instanceTypes": ["c7g.medium"]}, True, None, id="a node whose only processor is not free"),
+        pytest.param({"kind": "CPU", "instanceTypes": ["t3.large"]}, True, None, id="a type without a size"),
         pytest.param({"kind": "NVIDIA"}, True, None, id="any node"),
         pytest.param(
             {"instanceTypes": ["g5.xlarge"], "resourceName": "nvidia.com/gpu.shared"},
@@ -256,6 +309,9 @@ def test_room(fields: dict[str, Any], exclusive: bool, room: Room | None) -> Non
     ("types", "architecture", "price"),
     [
         (["g5g.xlarge"], "arm64", "0.42"),
+        (["c6i.2xlarge"], "amd64", "0.34"),
+        (["c8g.48xlarge"], "arm64", "7.65696"),
+        (["c5.large", "m7g.16xlarge", "r7i.xlarge"], None, "2.6112"),
         (["inf2.xlarge", "inf2.8xlarge"], "amd64", "1.96786"),
         (["trn2.48xlarge"], "amd64", None),
         (["g5.xlarge", "g5g.xlarge"], None, "1.006"),

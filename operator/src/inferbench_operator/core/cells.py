@@ -13,6 +13,7 @@ from inferbench_operator.core.attempts import Failure, Judgement, Stage
 from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.matrix import Cell, PlanGroup, group
 from inferbench_operator.core.names import Reason
+from inferbench_operator.core.placement import PlacementError
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.core.situation import Situation, run_over
 from inferbench_operator.models.benchmark import Accelerator
@@ -22,6 +23,9 @@ from inferbench_runner.contract import AcceleratorKind, FailureReason, Verdict
 _MESSAGE_LENGTH = 200
 # Reasons for which a cell is skipped that take the place of why its last attempt failed.
 _HIDES_FAILURE = {Reason.CANCELLED, Reason.COST_LIMIT}
+# Reasons for which a run that has started can start no more Jobs, and which a person may have brought about by an edit
+# that changes no cell; all others come from the catalogue, and say nothing against what is there already.
+_EDITED = {Reason.PRICE_UNKNOWN, Reason.SCHEDULER_MISSING}
 
 
 def entries(situation: Situation, refusals: Mapping[str, str]) -> dict[str, CellStatus]:
@@ -51,7 +55,7 @@ def _unaffordable(situation: Situation, entries: Mapping[str, CellStatus]) -> di
     """Return skipped entries for the cells that have no Job once no other can start without passing the cost limit."""
     limit = situation.spec.execution.max_cost_usd
     plans = [(plan, missing) for plan in _plans(situation) if (missing := _missing(plan, entries))]
-    if limit is None or not plans or _going(situation):
+    if limit is None or not plans or _going(situation) or unplaceable(situation, entries):
         return {}
     next_price = min(_price(situation, plan) for plan, _ in plans)
     needed = cost.commitment(situation.spec.execution, next_price)
@@ -74,6 +78,15 @@ def _going(situation: Situation) -> list[Judgement]:
     return [one for one in situation.judgements if one.stage is not Stage.ENDED or one.overdue]
 
 
+def unplaceable(situation: Situation, entries: Mapping[str, CellStatus]) -> PlacementError | None:
+    """Return why a run that has started can't go on: there is no place for a Job that it still needs."""
+    needed = {entry.accelerator for entry in entries.values() if entry.state is CellState.PENDING}
+    if situation.spec.suspend:
+        needed = set()
+    found = (why for name, why in situation.unplaced.items() if name in needed or why.reason in _EDITED)
+    return next(found, None)
+
+
 def new_jobs(
     situation: Situation, entries: Mapping[str, CellStatus], now: datetime, settings: Settings, slots: int | None
 ) -> tuple[tuple[Manifest, ...], int]:
@@ -84,7 +97,7 @@ def new_jobs(
     if situation.run != situation.benchmark.status.run:
         # The run's identity must be stored before its first Job exists, or a crash could start another run beside it.
         return (), 0
-    if situation.spec.suspend or situation.spec.cancel or situation.over:
+    if situation.spec.suspend or situation.spec.cancel or situation.over or unplaceable(situation, entries):
         return (), 0
     going = _going(situation)
     active = {judgement.attempt.plan for judgement in going}

@@ -73,6 +73,16 @@ def of_refusal(benchmark: Benchmark, reason: str, message: str, now: datetime) -
     return conditions.listed()
 
 
+def with_remarks(conditions: Iterable[Condition], remarks: Iterable[str]) -> list[Condition]:
+    """Return the conditions, with what is to be said besides at the end of Accepted."""
+    return [
+        condition.model_copy(update={"message": shortened(" ".join((condition.message, *remarks)), _MESSAGE_LENGTH)})
+        if condition.type is ConditionType.ACCEPTED
+        else condition
+        for condition in conditions
+    ]
+
+
 def of_run(
     benchmark: Benchmark,
     run: Run,

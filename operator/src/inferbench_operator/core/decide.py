@@ -7,7 +7,7 @@ was tried before and has been cleaned up since.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import PlacementError
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.core.situation import Situation, survey
+from inferbench_operator.models.benchmark import BenchmarkSpec
 from inferbench_operator.models.status import (
     BenchmarkStatus,
     CellCounts,
@@ -67,7 +68,8 @@ def decide(observed: Observed, now: datetime, settings: Settings) -> Decision:
     try:
         situation = survey(observed, benchmark.spec, now, settings)
     except PlacementError as error:
-        return _refuse(observed, error.reason, str(error), now)
+        message = " ".join((str(error), *_remarks(benchmark.spec, settings)))
+        return _refuse(observed, error.reason, message, now)
     others = (attempt for attempt in observed.attempts if attempt.run != situation.run.id)
     foreign = tuple(attempt for attempt in others if not attempt.deleting)
     return _decide_run(situation, observed, foreign, now, settings)
@@ -83,7 +85,7 @@ def _decide_run(
     entries = cells.entries(situation, observed.refusals)
     # What is to go goes first: its devices are wanted, and a quota may leave no room for both.
     wanted, held = ((), 0) if foreign else cells.new_jobs(situation, entries, now, settings, observed.slots)
-    status = _status(situation, list(entries.values()), now, _obstacle(observed, held))
+    status = _status(situation, entries, now, _obstacle(observed, held), settings)
     overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
     deadlines = [judgement.look_again_at for judgement in situation.judgements if judgement.look_again_at]
     if overdue or foreign or wanted or situation.run != benchmark.status.run:
@@ -162,8 +164,13 @@ def _new_results(situation: Situation, found: Sequence[Result]) -> tuple[ResultW
 
 
 def _status(
-    situation: Situation, entries: Sequence[CellStatus], now: datetime, obstacle: tuple[Reason, str] | None
+    situation: Situation,
+    by_cell: Mapping[str, CellStatus],
+    now: datetime,
+    obstacle: tuple[Reason, str] | None,
+    settings: Settings,
 ) -> BenchmarkStatus:
+    entries = list(by_cell.values())
     counts = _counts(entries)
     finished = all(entry.state.terminal for entry in entries)
     run = situation.run
@@ -173,23 +180,33 @@ def _status(
         # It goes on, for a result that is gone or a retry that is allowed now; meanwhile its clock stood still.
         idle = int((now - run.completion_time).total_seconds())
         run = run.model_copy(update={"completion_time": None, "paused_seconds": run.paused_seconds + max(idle, 0)})
-    before = situation.benchmark.status
+    before, remarks = situation.benchmark.status, _remarks(situation.spec, settings)
+    found = conditions.of_run(situation.benchmark, run, counts, entries, situation.judgements, now, obstacle=obstacle)
+    if error := cells.unplaceable(situation, by_cell):
+        # Its Jobs measure what is asked for all the same, so they go on.
+        message = " ".join((str(error), *remarks))
+        found = conditions.of_refusal(situation.benchmark, error.reason, message, now)
+    else:
+        found = conditions.with_remarks(found, remarks)
     status = BenchmarkStatus(
         observed_generation=situation.benchmark.generation,
-        conditions=conditions.of_run(
-            situation.benchmark, run, counts, entries, situation.judgements, now, obstacle=obstacle
-        ),
+        conditions=found,
         run=run,
         cells=counts,
         cost=situation.cost,
         history=_history(before, run, situation.spec.history.runs),
         next_schedule_time=situation.next_tick,
         slowest_p95_microseconds=max((entry.p95_microseconds or 0 for entry in entries), default=0) or None,
-        results=list(entries),
+        results=entries,
     )
     if cost.stable(before.cost, status.cost) and status.model_copy(update={"cost": before.cost}) == before:
         return before
     return status
+
+
+def _remarks(spec: BenchmarkSpec, settings: Settings) -> list[str]:
+    """Return what is wrong with the operator's own table, so far as it may concern this benchmark."""
+    return settings.catalogue.remarks(name for accelerator in spec.accelerators for name in accelerator.instance_types)
 
 
 def _history(before: BenchmarkStatus, run: Run, length: int) -> list[PastRun]:

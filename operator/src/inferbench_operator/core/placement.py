@@ -9,10 +9,9 @@ from typing import Final
 
 from inferbench_operator.core.names import Reason
 from inferbench_operator.models.benchmark import Accelerator, Runner
-from inferbench_operator.models.instances import InstanceType, catalogue, nearest_names
+from inferbench_operator.models.instances import RESOURCES, Catalogue, InstanceType
 from inferbench_runner.contract import AcceleratorKind
 
-_RESOURCES: Final = {AcceleratorKind.NEURON: "aws.amazon.com/neuron", AcceleratorKind.NVIDIA: "nvidia.com/gpu"}
 _DOMAINS: Final = {AcceleratorKind.NEURON: "aws.amazon.com/", AcceleratorKind.NVIDIA: "nvidia.com/"}
 
 _RING: Final = frozenset({1, 4, 8, 16})
@@ -52,7 +51,7 @@ class Placement:
     architecture: str | None = None
     """Value of the label `kubernetes.io/arch`, where the catalogue knows it and all types agree."""
     room: Room | None = None
-    """None where the catalogue knows no size."""
+    """None where the catalogue knows no size, and where the node's own pods leave no whole processor."""
     usd_per_hour: Decimal | None = None
     """Price of the dearest of the instance types; None where any of them has none."""
     avoid: tuple[str, ...] = ()
@@ -68,28 +67,32 @@ class PlacementError(ValueError):
         self.reason = reason
 
 
-def place(accelerator: Accelerator, *, exclusive: bool, runner: Runner | None = None) -> Placement:
+def place(
+    accelerator: Accelerator, catalogue: Catalogue, *, exclusive: bool, runner: Runner | None = None
+) -> Placement:
     """Return the placement of an accelerator, whose pods have these runner settings.
 
     Raises:
         PlacementError: The catalogue does not know an instance type, or the accelerator contradicts it or itself.
     """
     runner = runner or Runner()
-    named = [catalogue().get(name) for name in accelerator.instance_types]
+    named = [catalogue.types.get(name) for name in accelerator.instance_types]
     if accelerator.kind is not AcceleratorKind.CPU:
         for name, instance in zip(accelerator.instance_types, named, strict=True):
             if instance is None:
-                raise _unknown(accelerator.name, name)
+                raise _unknown(accelerator.name, name, catalogue)
     known = [instance for instance in named if instance]
-    kind = _kind(accelerator, [instance.kind for instance in known])
+    kind = _kind(accelerator, known)
     _check_selector(accelerator, known, runner)
-    taint = _RESOURCES.get(kind)
-    resource = _resource(accelerator, kind)
+    taint = RESOURCES.get(kind)
+    offered = _offered(accelerator, kind, known)
+    resource = _resource(accelerator, kind) or offered
     devices = _devices(accelerator, known, exclusive) if resource else 0
     if kind is AcceleratorKind.NEURON and resource == taint and not runner.resource_claims:
         _check_neuron(accelerator, known, devices, runner)
     all_known = bool(known) and len(known) == len(named)
     architectures = {instance.architecture for instance in known}
+    whole = resource is not None and resource == offered
     return Placement(
         kind=kind,
         instance_types=tuple(accelerator.instance_types),
@@ -97,28 +100,52 @@ def place(accelerator: Accelerator, *, exclusive: bool, runner: Runner | None = 
         devices=0 if runner.resource_claims else devices,
         taints=tuple(dict.fromkeys(key for key in (taint, resource) if key)),
         architecture=architectures.pop() if all_known and len(architectures) == 1 else None,
-        room=_room(known, devices if taint and resource == taint else None, exclusive=exclusive) if all_known else None,
+        room=_room(known, devices if whole else None, exclusive=exclusive) if all_known else None,
         usd_per_hour=_price(known) if all_known else None,
     )
 
 
-def _kind(accelerator: Accelerator, kinds: list[AcceleratorKind]) -> AcceleratorKind:
-    if len(set(kinds)) > 1:
+def nowhere(accelerator: Accelerator) -> Placement:
+    """Return what can be said of an accelerator that can't be placed; no pod may be made from it."""
+    kind = accelerator.kind or AcceleratorKind.CPU
+    return Placement(kind=kind, instance_types=tuple(accelerator.instance_types), resource=None, devices=0)
+
+
+def _kind(accelerator: Accelerator, known: Sequence[InstanceType]) -> AcceleratorKind:
+    if accelerator.kind is AcceleratorKind.CPU:
+        # Every machine has processors, whatever devices it has besides.
+        return accelerator.kind
+    kinds = {instance.kind for instance in known}
+    if len(kinds) > 1:
         raise PlacementError(
             Reason.MIXED_KINDS,
-            f"accelerator {accelerator.name}: instanceTypes mixes {' and '.join(sorted(set(kinds)))}; make an "
-            "accelerator of its own for each kind.",
+            f"accelerator {accelerator.name}: instanceTypes mixes {' and '.join(sorted(kinds))}; make an accelerator "
+            "of its own for each kind.",
         )
     if accelerator.kind is None:
         # The schema demands a kind where there is no instance type, and unknown types have been refused above.
-        return kinds[0]
-    if kinds and accelerator.kind is not AcceleratorKind.CPU and accelerator.kind != kinds[0]:
+        return known[0].kind
+    if known and accelerator.kind is not known[0].kind:
         raise PlacementError(
             Reason.KIND_MISMATCH,
-            f"accelerator {accelerator.name}: kind is {accelerator.kind}, but {accelerator.instance_types[0]} has "
-            f"{kinds[0]} devices; remove kind.",
+            f"accelerator {accelerator.name}: kind is {accelerator.kind}, but {known[0].name} is of kind "
+            f"{known[0].kind}; remove kind.",
         )
     return accelerator.kind
+
+
+def _offered(accelerator: Accelerator, kind: AcceleratorKind, known: Sequence[InstanceType]) -> str | None:
+    """Return the resource by which the catalogue counts the devices of these types; None if it differs."""
+    if kind is AcceleratorKind.CPU or not known:
+        return RESOURCES.get(kind)
+    offered = sorted({instance.resource for instance in known if instance.resource})
+    if len(offered) > 1 and not accelerator.resource_name:
+        raise PlacementError(
+            Reason.RESOURCE_MISMATCH,
+            f"accelerator {accelerator.name}: its instanceTypes offer {' and '.join(offered)}; make an accelerator of "
+            "its own for each, or set resourceName.",
+        )
+    return offered[0] if len(offered) == 1 else None
 
 
 def _resource(accelerator: Accelerator, kind: AcceleratorKind) -> str | None:
@@ -129,7 +156,7 @@ def _resource(accelerator: Accelerator, kind: AcceleratorKind) -> str | None:
             f"accelerator {accelerator.name}: resourceName {wanted} is none of {kind} devices; remove it, or correct "
             "kind or instanceTypes.",
         )
-    return wanted or _RESOURCES.get(kind)
+    return wanted
 
 
 def _devices(accelerator: Accelerator, instances: Sequence[InstanceType], exclusive: bool) -> int:  # noqa: FBT001
@@ -181,11 +208,12 @@ def _check_selector(accelerator: Accelerator, known: Sequence[InstanceType], run
     """Refuse labels that no node of the instance types can have."""
     if not accelerator.instance_types:
         return
+    architectures = {one.architecture for one in known}
     possible = {
         _LABEL_TYPE: set(accelerator.instance_types),
-        # A type that the catalogue doesn't know may be of any architecture.
-        _LABEL_ARCHITECTURE: {one.architecture for one in known}
-        if len(known) == len(accelerator.instance_types)
+        # A type of which the catalogue knows none may be of any.
+        _LABEL_ARCHITECTURE: architectures
+        if len(known) == len(accelerator.instance_types) and None not in architectures
         else None,
         _LABEL_FAMILY: {name.partition(".")[0] for name in accelerator.instance_types},
     }
@@ -211,8 +239,11 @@ def _room(instances: Sequence[InstanceType], devices: int | None, *, exclusive: 
         # The table has these in thousandths of a processor and in MiB.
         millis, mebibytes = int(instance.allocatable_cpu.removesuffix("m")), int(instance.allocatable_memory[:-2])
         # The last processor, of which a part is taken already, is for the node's own pods.
-        processors = max(int(((millis - 1) // 1000) * share), 1)
+        whole = (millis - 1) // 1000
         memory = mebibytes - max(mebibytes // 10, _LEAST_RESERVE_MEBIBYTES)
+        if whole < 1 or memory < 1:
+            return None
+        processors = max(int(whole * share), 1)
         found.append(Room(processors, int(memory * share)))
     return Room(min(one.processors for one in found), min(one.memory_mebibytes for one in found))
 
@@ -223,11 +254,15 @@ def _price(instances: Sequence[InstanceType]) -> Decimal | None:
     return max(known) if len(known) == len(prices) else None
 
 
-def _unknown(accelerator: str, name: str) -> PlacementError:
-    near = nearest_names(name)
-    hint = f" Did you mean {', '.join(near)}?" if near else ""
+def _unknown(accelerator: str, name: str, catalogue: Catalogue) -> PlacementError:
+    family, near = catalogue.family(name), catalogue.nearest(name)
+    hint = "."
+    if family:
+        hint = f"; {name.partition('.')[0]} comes as {', '.join(family)}."
+    elif near:
+        hint = f". Did you mean {', '.join(near)}?"
     return PlacementError(
         Reason.UNKNOWN_INSTANCE_TYPE,
-        f"accelerator {accelerator}: instance type {name} is not in the catalogue of types with Neuron or NVIDIA "
-        f"devices.{hint} For a type without such devices, set kind: CPU.",
+        f"accelerator {accelerator}: instance type {name} is not in the catalogue{hint} For a type without Neuron or "
+        "NVIDIA devices, set kind: CPU; others can be added to the operator's own table.",
     )

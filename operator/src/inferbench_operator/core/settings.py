@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 
+from inferbench_operator.models.instances import Catalogue, packaged_catalogue
 from inferbench_runner.contract import AcceleratorKind
 
 
@@ -28,5 +29,7 @@ class Settings:
     """The same for Inf1 instances, whose devices no library of the other Neuron image knows."""
     max_parallel_jobs: int | None = None
     """Most Jobs of all benchmarks together that have devices or wait for them; None means no limit."""
+    catalogue: Catalogue = field(default_factory=packaged_catalogue)
+    """The instance types that benchmarks may name; with the operator's own table over it, it may change at any time."""
     status_interval: timedelta = timedelta(seconds=2)
     """Shortest time between two writes of one benchmark's status, except for terminal changes."""

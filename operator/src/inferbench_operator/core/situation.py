@@ -12,11 +12,12 @@ from inferbench_operator.core.attempts import Failure, Judgement, Stage, judge
 from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Result
 from inferbench_operator.core.matrix import Cell, expand, is_vision, merged, spec_hash
 from inferbench_operator.core.names import Reason
-from inferbench_operator.core.placement import Placement, PlacementError, place
+from inferbench_operator.core.placement import Placement, PlacementError, nowhere, place
 from inferbench_operator.core.schedule import is_due, next_tick
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
 from inferbench_operator.models.execution import OnSuspend
+from inferbench_operator.models.instances import Catalogue
 from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Cost, Run, Trigger
 
 _OF_NO_ATTEMPT: Final = frozenset({Reason.JOB_REFUSED, Reason.RUN_DEADLINE})
@@ -49,6 +50,8 @@ class Situation:
     """Of the schedule; None without one, and while it is suspended."""
     cost: Cost | None = None
     """Of the run so far; None where no accelerator has a price."""
+    unplaced: Mapping[str, PlacementError] = field(default_factory=dict)
+    """Why there can be no more Jobs on an accelerator, by its name, although the run has started."""
 
 
 def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Settings) -> Situation:
@@ -59,9 +62,12 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
     """
     benchmark = observed.benchmark
     cells = _checked_cells(spec)
-    placements = _placements(spec)
+    placements, unplaced = _placements(spec, settings.catalogue)
     tick = None if spec.schedule is None else next_tick(spec.schedule, now)
     run = _with_deadline(_current_run(benchmark, spec, spec_hash(cells), now), benchmark, spec, now)
+    started = benchmark.status.run is not None and benchmark.status.run.id == run.id
+    if unplaced and not started:
+        raise next(iter(unplaced.values()))
     over = _is_over(run, now) and not spec.suspend
     before = _entries_of(benchmark.status, run)
     own = [attempt for attempt in observed.attempts if attempt.run == run.id]
@@ -83,6 +89,7 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
         over=over,
         next_tick=None if spec.suspend or spec.cancel else tick,
         cost=_cost(benchmark.status, run, own, {cell.hash: placements[cell.accelerator.name] for cell in cells}, now),
+        unplaced=unplaced,
     )
 
 
@@ -178,20 +185,27 @@ def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:
     return cells
 
 
-def _placements(spec: BenchmarkSpec) -> dict[str, Placement]:
+def _placements(spec: BenchmarkSpec, catalogue: Catalogue) -> tuple[dict[str, Placement], dict[str, PlacementError]]:
+    """Return where pods for each accelerator may run, and for which accelerators there can be none, and why."""
     exclusive = spec.execution.exclusive_node
-    found = {
-        accelerator.name: place(accelerator, exclusive=exclusive, runner=merged(spec.runner, accelerator.runner))
-        for accelerator in spec.accelerators
-    }
+    found: dict[str, Placement] = {}
+    unplaced: dict[str, PlacementError] = {}
+    for accelerator in spec.accelerators:
+        runner = merged(spec.runner, accelerator.runner)
+        try:
+            found[accelerator.name] = place(accelerator, catalogue, exclusive=exclusive, runner=runner)
+        except PlacementError as error:
+            found[accelerator.name] = nowhere(accelerator)
+            unplaced[accelerator.name] = error
     unknown = sorted(name for name, placement in found.items() if placement.usd_per_hour is None)
-    if unknown and spec.execution.max_cost_usd is not None:
-        raise PlacementError(
+    for name in unknown if spec.execution.max_cost_usd is not None else ():
+        unpriced = PlacementError(
             Reason.PRICE_UNKNOWN,
-            f"execution.maxCostUSD: the price of accelerator {unknown[0]} is not known; name instanceTypes that have a "
+            f"execution.maxCostUSD: the price of accelerator {name} is not known; name instanceTypes that have a "
             "price, give them one in the operator's table of instance types, or remove maxCostUSD.",
         )
-    return found
+        unplaced.setdefault(name, unpriced)
+    return found, unplaced
 
 
 def _current_run(benchmark: Benchmark, spec: BenchmarkSpec, wanted: str, now: datetime) -> Run:

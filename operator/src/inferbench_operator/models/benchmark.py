@@ -176,15 +176,15 @@ class Accelerator(ApiModel):
     )
     kind: AcceleratorKind | None = Field(
         default=None,
-        description="Neuron, NVIDIA or CPU. Needed only where instanceTypes is empty or names types without an "
-        "accelerator; otherwise the catalogue knows it.",
+        description="Neuron, NVIDIA or CPU. Needed only where instanceTypes is empty or names types without devices "
+        "that the catalogue doesn't know, or to measure the processors of types that have devices.",
     )
     instance_types: Annotated[
         list[InstanceTypeName], Field(max_length=16, json_schema_extra=schema_extra(list_type="set"))
     ] = Field(
         default_factory=list,
-        description="EC2 instance types to run on, any of them. They fill in kind, device resource, device count and "
-        "taint.",
+        description="EC2 instance types to run on, any of them. They fill in kind, device resource, device count, "
+        "taint, processors, memory and price.",
     )
     devices: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
