@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,8 @@ class OperatorProcess:
     """Of the operator's service account."""
     log: Path
     arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables besides those of this process."""
     metrics_port: int = field(default_factory=lambda: free_ports(1)[0])
     _process: GuardedProcess | None = None
 
@@ -58,7 +61,7 @@ class OperatorProcess:
         """
         command = [sys.executable, "-m", "inferbench_operator", "--metrics-address=127.0.0.1"]
         command += [f"--metrics-port={self.metrics_port}", *self.arguments]
-        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONUNBUFFERED": "1", **self.environment}
         with self.log.open("ab") as output:
             self._process = GuardedProcess.start(command, output=output, env=environment)
         deadline = time.monotonic() + _READY_SECONDS

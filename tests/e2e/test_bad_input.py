@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from cluster.nodes import cpu_node
+from cluster import ControlPlane, NodeAgent
+from cluster.nodes import cpu_node, instance_node
 from cluster.observing import eventually
+from cluster.operator_process import OperatorProcess
 from cluster.outcomes import Exits, Text, measured_report, plan_of
 from cluster.pods import Pod
 from e2e_harness import Harness, benchmark
@@ -116,6 +119,39 @@ def test_an_unknown_instance_type_is_not_accepted_and_the_nearest_are_named(harn
     harness.wait_until_finished("typo")
     assert harness.condition("typo", "Accepted")["status"] == "True"
     assert harness.condition("typo", "Ready")["status"] == "True"
+
+
+def test_a_wrong_price_in_the_operators_own_table_is_told_until_it_is_mended(
+    control_plane: ControlPlane, agent: NodeAgent, operator_kubeconfig: Path, namespace: str, tmp_path: Path
+) -> None:
+    """In Accepted, of the benchmark that names the type and of no other; the run is none the worse for it."""
+    table, log = tmp_path / "instance-types.yaml", tmp_path / "operator.log"
+    table.write_text("c6i.2xlarge: {usdPerHour: cheap}\nc6i.4xlarge: {usdPerHour: '0.61'}\n")
+    agent.add_node(instance_node("small", "c6i.2xlarge"))
+    agent.add_node(instance_node("large", "c6i.4xlarge"))
+    variables = {"INFERBENCH_INSTANCE_TYPES": str(table)}
+    with OperatorProcess(operator_kubeconfig, log, environment=variables) as operator:
+        harness = Harness(control_plane, agent, operator, namespace)
+        for name, instance_type in (("wrong", "c6i.2xlarge"), ("right", "c6i.4xlarge")):
+            harness.apply(benchmark(name, accelerators=[{"name": "cpu", "instanceTypes": [instance_type]}]))
+        for name in ("wrong", "right"):
+            harness.wait_until_finished(name)
+            assert harness.condition(name, "Ready")["status"] == "True"
+            assert harness.condition(name, "Accepted")["status"] == "True"
+        told = "c6i.2xlarge: usdPerHour is 'cheap', but must be a decimal number of US dollars"
+        assert told in harness.condition("wrong", "Accepted")["message"]
+        assert harness.condition("right", "Accepted")["message"] == "Cells in the matrix: 2."
+
+        table.write_text("c6i.2xlarge: {usdPerHour: '0.31'}\n")
+        eventually(
+            "the table is read again",
+            lambda: harness.condition("wrong", "Accepted")["message"],
+            lambda message: message == "Cells in the matrix: 2.",
+        )
+        assert len(harness.list("jobs")) == 2, "no run has started for it"
+        harness.kubectl("delete", "ib", "--all", "--wait=true")
+    assert log.read_text().count(told) == 1
+    assert "Traceback" not in log.read_text()
 
 
 def test_a_job_that_the_api_server_refuses_is_told_and_not_tried_for_ever(harness: Harness) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import yaml
 
+from inferbench_operator.core.instance_table import with_table
 from inferbench_operator.models.benchmark import BenchmarkSpec
+from inferbench_operator.models.instances import packaged_catalogue
 from inferbench_runner.catalogue import entries, known_configuration
 from inferbench_runner.contract import Plan
 
@@ -33,6 +36,14 @@ def test_the_benchmarks_are_benchmarks() -> None:
     for found in benchmarks:
         assert found["kind"] == "InferenceBenchmark"
         BenchmarkSpec.model_validate(found["spec"])
+
+
+def test_the_table_of_instance_types_is_one() -> None:
+    """The operator takes it as it stands."""
+    table = README[README.index("inf2.xlarge: {usdPerHour") :].partition("```")[0]
+    found = with_table(packaged_catalogue(), table.encode())
+    assert (found.problem, found.problems) == ("", {})
+    assert found.types["g6x.large"].usd_per_hour == Decimal("1.10")
 
 
 def test_the_models_with_random_weights_are_named_as_the_runner_knows_them() -> None:

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from inferbench_operator.__main__ import settings_from_environment
+from inferbench_operator.__main__ import instance_table, settings_from_environment
 from inferbench_runner.contract import AcceleratorKind
 
 
@@ -45,6 +46,24 @@ def test_the_runners_images_can_be_named(monkeypatch: pytest.MonkeyPatch) -> Non
     found = settings_from_environment()
     assert found.runner_images == {kind: f"mine:{kind.upper()}" for kind in AcceleratorKind}
     assert found.inf1_image == "mine:NEURON_INF1"
+
+
+def test_the_table_of_instance_types_is_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without it, or with an empty one, there is no table; a file that is not there stops nothing."""
+    monkeypatch.delenv("INFERBENCH_INSTANCE_TYPES", raising=False)
+    assert instance_table() is None
+    monkeypatch.setenv("INFERBENCH_INSTANCE_TYPES", "")
+    assert instance_table() is None
+    monkeypatch.setenv("INFERBENCH_INSTANCE_TYPES", str(tmp_path / "types.yaml"))
+    table = instance_table()
+    assert table
+    missing = table.news()
+    assert missing
+    assert "types.yaml is no file" in missing.problem
+    (tmp_path / "types.yaml").write_text("inf2.xlarge: {usdPerHour: 0.61}")
+    found = table.news()
+    assert found
+    assert found.types["inf2.xlarge"].usd_per_hour == Decimal("0.61")
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many"])

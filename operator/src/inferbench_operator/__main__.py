@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import sys
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -18,8 +19,10 @@ from inferbench_operator.kube.client import Client
 from inferbench_operator.kube.errors import NoClusterError
 from inferbench_operator.kube.exporter import metrics_server
 from inferbench_operator.kube.reconciler import Reconciler
+from inferbench_operator.kube.table_file import TableFile
 
 LIMIT_VARIABLE = "INFERBENCH_MAX_PARALLEL_JOBS"
+TABLE_VARIABLE = "INFERBENCH_INSTANCE_TYPES"
 
 
 def main() -> None:
@@ -47,7 +50,7 @@ async def _run(arguments: argparse.Namespace) -> None:
 
     async with (
         await Client.connect() as client,
-        Reconciler(client, own, namespaces or (None,)) as reconciler,
+        Reconciler(client, own, namespaces or (None,), instance_table()) as reconciler,
         metrics_server(reconciler.cache, arguments.metrics_address, arguments.metrics_port),
     ):
         watches.register(registry, reconciler)
@@ -95,6 +98,12 @@ def settings_from_environment() -> Settings:
         inf1_image=image("NEURON_INF1", defaults.inf1_image),
         max_parallel_jobs=_limit(),
     )
+
+
+def instance_table() -> TableFile | None:
+    """Return the operator's own table of instance types, if INFERBENCH_INSTANCE_TYPES names its file."""
+    path = os.environ.get(TABLE_VARIABLE, "").strip()
+    return TableFile(Path(path)) if path else None
 
 
 def _limit() -> int | None:

@@ -25,11 +25,14 @@ from inferbench_operator.kube.errors import AlreadyExistsError, ConflictError, K
 from inferbench_operator.kube.gather import gather
 from inferbench_operator.kube.kinds import WATCHED, Kind
 from inferbench_operator.kube.parse import Json, Key
+from inferbench_operator.kube.table_file import TableFile
 from inferbench_operator.kube.turns import Turns
 from inferbench_operator.kube.workqueue import WorkQueue
 
 RESYNC_SECONDS: Final = 300.0
 """How often everything is listed, in case a watch has missed something."""
+TABLE_SECONDS: Final = 5.0
+"""How often the operator's own table of instance types is looked at; the kubelet takes a minute to bring it."""
 _WORKERS: Final = 8
 _FIRST_RESYNC_RETRY_SECONDS: Final = 1.0
 _CONFLICT_DELAY_SECONDS: Final = 0.05
@@ -40,9 +43,16 @@ _logger = logging.getLogger(__name__)
 class Reconciler:
     """Keeps every benchmark on its way."""
 
-    def __init__(self, client: Client, settings: Settings, namespaces: tuple[str | None, ...]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        namespaces: tuple[str | None, ...],
+        table: TableFile | None = None,
+    ) -> None:
         """Watch over the namespaces; (None,) means all."""
         self._client = client
+        self._table = table
         self._settings = settings
         self._namespaces = namespaces
         self._queue = WorkQueue()
@@ -54,11 +64,15 @@ class Reconciler:
 
     async def __aenter__(self) -> Self:
         """List everything once, then start the workers: a pass over half the facts could start a run twice."""
+        if self._table:
+            await self._read_table(self._table)
         while not await self._resync():  # noqa: ASYNC110 - the state waited for is on another machine
             await asyncio.sleep(_FIRST_RESYNC_RETRY_SECONDS)
         await self._workers.__aenter__()
         self._tasks = [self._workers.create_task(self._work(), name=f"worker-{number}") for number in range(_WORKERS)]
         self._tasks.append(self._workers.create_task(self._resync_for_ever(), name="resync"))
+        if self._table:
+            self._tasks.append(self._workers.create_task(self._follow_table(self._table), name="table"))
         return self
 
     async def __aexit__(
@@ -136,6 +150,27 @@ class Reconciler:
         due = [time for time in (decision.look_again_at, put_off, ask_again) if time]
         if due:
             self._queue.add_later(key, max((min(due) - datetime.now(UTC)).total_seconds(), 0))
+
+    async def _follow_table(self, table: TableFile) -> None:
+        while True:
+            await asyncio.sleep(TABLE_SECONDS)
+            if await self._read_table(table):
+                for key in self.cache.known():
+                    self._queue.add(key)
+
+    async def _read_table(self, table: TableFile) -> bool:
+        """Take over the instance types of the operator's own table; whether it has changed."""
+        try:
+            # In a thread: a large one takes seconds.
+            catalogue = await asyncio.to_thread(table.news)
+        except Exception:
+            # A fault in our own code, as in a pass: what is known so far stands.
+            _logger.exception("Reading the table of instance types failed")
+            return False
+        if catalogue is None:
+            return False
+        self._settings = replace(self._settings, catalogue=catalogue)
+        return True
 
     async def _resync_for_ever(self) -> None:
         while True:
