@@ -146,6 +146,19 @@ def test_capacity_is_remembered_after_its_jobs_are_gone() -> None:
     assert _conditions(_written(of))["CapacityAvailable"] == "False"
 
 
+def test_a_pod_that_found_no_node_is_not_forgotten_for_an_earlier_one_that_did() -> None:
+    """The first attempt ran; the second has been given up, as no node took it."""
+    twice = spec(sequenceLengths=[8, 16], execution={"retries": 1})
+    ran = attempt_of(benchmark(twice), pod=ended(exit_code=1))
+    waits = attempt_of(benchmark(twice), number=2, pod=pod(unschedulable="0/3 nodes"))
+    of = _written(benchmark(twice), ran, waits)
+    assert _conditions(of)["CapacityAvailable"] == "False"
+    given_up = replace(waits, pod=pod(unschedulable="0/3 nodes", created_at=ago(9999)))
+    over = _written(of, ran, given_up)
+    assert _conditions(over)["Stalled"] == "True"
+    assert _conditions(over)["CapacityAvailable"] == "False"
+
+
 def test_messages_name_the_trouble() -> None:
     """The scheduler's words while waiting; the first failed cell in the end."""
     of = _written(benchmark(TWO), _attempt(pod(unschedulable="0/3 nodes: no neuron"), 0, 1))

@@ -136,9 +136,14 @@ def _capacity(conditions: Conditions, judgements: list[Judgement], *, same_run: 
         if judgement.stage is Stage.WAITING and judgement.reason == Reason.UNSCHEDULABLE
     ]
     placed = any(judgement.attempt.pod and judgement.attempt.pod.scheduled_at for judgement in judgements)
+    # The oldest come first.
+    latest = {judgement.attempt.plan: judgement for judgement in judgements}.values()
+    given_up = any(
+        why.reason == Reason.SCHEDULING_DEADLINE for judgement in latest for why in judgement.failed.values()
+    )
     if homeless:
         conditions.set(ConditionType.CAPACITY_AVAILABLE, _FALSE, Reason.UNSCHEDULABLE, homeless[0].message)
-    elif placed:
+    elif placed and not given_up:
         conditions.set(
             ConditionType.CAPACITY_AVAILABLE, _TRUE, Reason.SCHEDULED, "Every pod that was created has found a node."
         )

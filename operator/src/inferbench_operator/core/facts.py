@@ -73,10 +73,12 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class ClusterWarning:
-    """A Warning Event on a Job or a pod."""
+    """A Warning Event on a Job or a pod, or what its queue says about a Job."""
 
     reason: str
     message: str
+    since: datetime | None = None
+    """Since when a queue says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     SCHEDULING = "Scheduling"
     QUEUED = "Queued"
+    QUEUE_MISSING = "QueueMissing"
     STARTING = "ContainerCreating"
 
     SCHEDULING_DEADLINE = "SchedulingDeadlineExceeded"
