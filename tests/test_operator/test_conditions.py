@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inferbench_operator.core.decide import decide
 from inferbench_operator.core.events import Event, between
-from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Result
+from inferbench_operator.core.facts import Attempt, Benchmark, ClusterWarning, Observed, Result
 from inferbench_operator.models.status import BenchmarkStatus, ConditionType
 from operator_testing.builders import (
     NOW,
@@ -268,6 +268,25 @@ def test_cells_that_fail_alike_make_one_event() -> None:
     after = _written(before, _attempt(ended(exit_code=1), 0, 1))
     failures = [event for event in between(before.status, after.status) if event.action == "Measure"]
     assert [event.message.split(":")[0] for event in failures] == ["2 cells of bert on cpu failed"]
+
+
+def test_what_a_pod_waits_for_is_told_once_with_what_to_do() -> None:
+    """Not the seconds that every pod takes; a place in a queue is no trouble, a quota is."""
+    of = benchmark(TWO)
+    job = _attempt(None, 0, 1)
+    refused = replace(job, warning=ClusterWarning("FailedCreate", "exceeded quota: team"))
+    queued = replace(job, suspended=True, warning=ClusterWarning("Pending", "no quota yet"))
+    pulling = _attempt(pod(scheduled_at=ago(9), waiting_reason="ErrImagePull", waiting_message="no such host"), 0, 1)
+    history = [of.status]
+    for facts in (job, queued, queued, refused, refused, pulling):
+        of = _written(of, facts)
+        history.append(of.status)
+    told = [(event.type, event.reason) for event in _events(*history)][1:]
+    assert told == [("Normal", "Queued"), ("Warning", "QuotaExceeded"), ("Warning", "ErrImagePull")]
+    quota = next(event for event in _events(*history) if event.reason == "QuotaExceeded")
+    assert quota.message == (
+        "bert on cpu waits: exceeded quota: team. Raise the quota of the namespace, or lower execution.maxParallelJobs."
+    )
 
 
 def test_success_is_told_once_for_each_run() -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from inferbench_operator.core import cost, jobs, names, results
+from inferbench_operator.core.advice import advised
 from inferbench_operator.core.attempts import Failure, Judgement, Stage
 from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.matrix import Cell, PlanGroup, group
@@ -182,7 +183,7 @@ def _state(situation: Situation, cell: Cell, tried: Sequence[Judgement], attempt
     latest = tried[-1] if tried and tried[-1].attempt.number >= attempts else None
     if latest and latest.stage is not Stage.ENDED:
         state = CellState.RUNNING if latest.stage is Stage.RUNNING else CellState.WAITING
-        message = names.shortened(latest.message, _MESSAGE_LENGTH)
+        message = advised(latest.reason, latest.message, _MESSAGE_LENGTH)
         due = latest.look_again_at
         return results.entry(
             cell, state=state, attempts=attempts, reason=latest.reason, message=message, deadline_time=due
@@ -224,7 +225,7 @@ def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Fai
         disruptions=disruptions or None,
         stops=stops or None,
         reason=failure.reason,
-        message=names.shortened(_with_avoided(situation, failure), _MESSAGE_LENGTH),
+        message=advised(failure.reason, _with_avoided(situation, failure), _MESSAGE_LENGTH),
         verdict=Verdict.INVALID if failure.reason == FailureReason.NUMERIC_MISMATCH else None,
     )
 

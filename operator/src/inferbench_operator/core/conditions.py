@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from inferbench_operator.core.advice import advised
 from inferbench_operator.core.attempts import Judgement, Stage
 from inferbench_operator.core.facts import Benchmark
 from inferbench_operator.core.names import Reason, shortened
@@ -142,7 +143,8 @@ def _capacity(conditions: Conditions, judgements: list[Judgement], *, same_run: 
         why.reason == Reason.SCHEDULING_DEADLINE for judgement in latest for why in judgement.failed.values()
     )
     if homeless:
-        conditions.set(ConditionType.CAPACITY_AVAILABLE, _FALSE, Reason.UNSCHEDULABLE, homeless[0].message)
+        message = advised(Reason.UNSCHEDULABLE, homeless[0].message, _MESSAGE_LENGTH)
+        conditions.set(ConditionType.CAPACITY_AVAILABLE, _FALSE, Reason.UNSCHEDULABLE, message)
     elif placed and not given_up:
         conditions.set(
             ConditionType.CAPACITY_AVAILABLE, _TRUE, Reason.SCHEDULED, "Every pod that was created has found a node."
@@ -166,7 +168,7 @@ def _progress(
         return Reason.MEASURING if counts.running else Reason.WAITING, tally
     known = {Reason.UNSCHEDULABLE.value: Reason.WAITING_FOR_CAPACITY, Reason.QUEUED.value: Reason.QUEUED}
     reason = known.get(waiting.reason, Reason.WAITING)
-    return reason, f"{tally} {waiting.reason}: {waiting.message}"
+    return reason, f"{tally} {waiting.reason}: {advised(waiting.reason, waiting.message, _MESSAGE_LENGTH)}"
 
 
 def _failure_message(failed: Sequence[CellStatus], counts: CellCounts) -> str:
