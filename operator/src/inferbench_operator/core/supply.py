@@ -71,8 +71,8 @@ def shortage(placement: Placement, runner: Runner, supply: Supply) -> Shortage |
     on_nodes = _on_nodes(pod, there) if there else None
     if there and not on_nodes:
         return None
-    pools = supply.node_pools or ()
-    allowing = [(pool, types) for pool in pools if (types := _meeting(pool.requirements, pod.candidates))]
+    pools, candidates = supply.node_pools or (), pod.candidates
+    allowing = [(pool, types) for pool in pools if (types := _meeting(pool.requirements, candidates))]
     in_pools = [_in_pool(pod, pool, types) for pool, types in allowing]
     if None in in_pools:
         return None
