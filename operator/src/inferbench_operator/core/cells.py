@@ -183,7 +183,7 @@ def _state(situation: Situation, cell: Cell, tried: Sequence[Judgement], attempt
     latest = tried[-1] if tried and tried[-1].attempt.number >= attempts else None
     if latest and latest.stage is not Stage.ENDED:
         state = CellState.RUNNING if latest.stage is Stage.RUNNING else CellState.WAITING
-        message = advised(latest.reason, latest.message, _MESSAGE_LENGTH)
+        message = names.shortened(latest.message, _MESSAGE_LENGTH)
         due = latest.look_again_at
         return results.entry(
             cell, state=state, attempts=attempts, reason=latest.reason, message=message, deadline_time=due

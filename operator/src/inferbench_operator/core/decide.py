@@ -7,11 +7,11 @@ was tried before and has been cleaned up since.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from inferbench_operator.core import cells, conditions, cost, events, results
+from inferbench_operator.core import cells, conditions, cost, events, preflight, results
 from inferbench_operator.core.events import Event
 from inferbench_operator.core.facts import Attempt, Observed, Result
 from inferbench_operator.core.jobs import Manifest
@@ -19,6 +19,7 @@ from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import PlacementError
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.core.situation import Situation, survey
+from inferbench_operator.core.supply import Shortage
 from inferbench_operator.models.status import (
     BenchmarkStatus,
     CellCounts,
@@ -83,13 +84,16 @@ def _decide_run(
     entries = cells.entries(situation, observed.refusals)
     # What is to go goes first: its devices are wanted, and a quota may leave no room for both.
     wanted, held = ((), 0) if foreign else cells.new_jobs(situation, entries, now, settings, observed.slots)
-    status = _status(situation, list(entries.values()), now, _obstacle(observed, held))
+    lacking = preflight.shortages(situation, entries, observed.supply)
+    status = _status(situation, list(entries.values()), now, _obstacle(observed, held), lacking)
     overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
     deadlines = [judgement.look_again_at for judgement in situation.judgements if judgement.look_again_at]
     if overdue or foreign or wanted or situation.run != benchmark.status.run:
         # What follows, new Jobs or their deadlines, has to wait until this decision's writes are done; no event
         # announces our own writes.
         deadlines.append(now)
+    if lacking:
+        deadlines.append(now + preflight.LOOK_EVERY)
     stale_results: tuple[Result, ...] = ()
     unfinished = status.run is not None and status.run.completion_time is None
     if unfinished and situation.run.deadline_time and not situation.over and not situation.spec.suspend:
@@ -162,8 +166,13 @@ def _new_results(situation: Situation, found: Sequence[Result]) -> tuple[ResultW
 
 
 def _status(
-    situation: Situation, entries: Sequence[CellStatus], now: datetime, obstacle: tuple[Reason, str] | None
+    situation: Situation,
+    entries: Sequence[CellStatus],
+    now: datetime,
+    obstacle: tuple[Reason, str] | None,
+    lacking: Mapping[str, Shortage],
 ) -> BenchmarkStatus:
+    entries = [preflight.told(entry, lacking.get(entry.cell)) for entry in entries]
     counts = _counts(entries)
     finished = all(entry.state.terminal for entry in entries)
     run = situation.run
@@ -177,7 +186,13 @@ def _status(
     status = BenchmarkStatus(
         observed_generation=situation.benchmark.generation,
         conditions=conditions.of_run(
-            situation.benchmark, run, counts, entries, situation.judgements, now, obstacle=obstacle
+            situation.benchmark,
+            run,
+            counts,
+            entries,
+            conditions.capacity_of(situation.judgements, preflight.in_words(entries, lacking)),
+            now,
+            obstacle=obstacle,
         ),
         run=run,
         cells=counts,

@@ -68,7 +68,7 @@ def _no_capacity(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event
     new = _condition(after, ConditionType.CAPACITY_AVAILABLE)
     if new is None or new.status is not ConditionStatus.FALSE or (old and old.status is ConditionStatus.FALSE):
         return ()
-    return (Event("Warning", Reason.UNSCHEDULABLE, "Schedule", new.message),)
+    return (Event("Warning", new.reason, "Schedule", new.message),)
 
 
 def _waits(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:

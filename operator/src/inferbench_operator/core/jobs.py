@@ -162,7 +162,7 @@ def _pod(runner: Runner, placement: Placement, *, image: str, plan: Plan, exclus
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "tolerations": [*_tolerations(placement), *runner.tolerations],
+        "tolerations": [*tolerations(placement), *runner.tolerations],
         "volumes": [*scratch, *runner.volumes],
         "containers": [_container(runner, placement, mounts, image=image, plan=plan)],
     } | {key: value for key, value in optional.items() if value}
@@ -218,7 +218,8 @@ def _sizes(given: Any) -> bool:  # noqa: ANN401 - whatever the user wrote
     return bool(given) and (not isinstance(given, dict) or not given.keys().isdisjoint({"cpu", "memory"}))
 
 
-def _tolerations(placement: Placement) -> list[Manifest]:
+def tolerations(placement: Placement) -> list[Manifest]:
+    """Return the tolerations that every pod has, of the usual taints of nodes with its devices."""
     return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in placement.taints]
 
 

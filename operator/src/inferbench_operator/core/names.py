@@ -67,6 +67,7 @@ class Reason(StrEnum):
     CANCELLED = "Cancelled"
     STOPPED = "Stopped"
 
+    NOT_OFFERED = "NotOffered"
     UNSCHEDULABLE = "Unschedulable"
     SCHEDULED = "PodsScheduled"
     POD_MISSING = "PodMissing"
