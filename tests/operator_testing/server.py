@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
 from inferbench_operator.kube.client import Client
-from inferbench_operator.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
+from inferbench_operator.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    KubernetesError,
+    NotFoundError,
+)
 from inferbench_operator.kube.kinds import BENCHMARK, JOB, Kind
 from operator_testing.virtual_time import now
 
@@ -28,6 +34,10 @@ class Server:
     objects: dict[tuple[Kind, str], Json] = field(default_factory=dict)
     watchers: list[Watcher] = field(default_factory=list)
     version: int = 100
+    readable: set[Kind] = field(default_factory=set)
+    """Kinds that the operator may list by a role that is optional."""
+    listed: list[Kind] = field(default_factory=list)
+    """Those of them that it has listed, or tried to."""
 
     def all(self, kind: Kind) -> list[Json]:
         """Return copies of all objects of a kind."""
@@ -193,6 +203,15 @@ class ServerClient(Client):
         for item in items:
             item.pop("kind", None)
         return items, self._server.version
+
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
+        """Yield all objects of a kind that the operator may list by an optional role."""
+        del namespace
+        self._alive()
+        self._server.listed.append(kind)
+        if kind not in self._server.readable:
+            raise _error(ForbiddenError, kind.plural, 403)
+        yield {"items": self._server.all(kind), "metadata": {"resourceVersion": str(self._server.version)}}
 
     async def log(self, namespace: str, pod: str, container: str, *, limit_bytes: int) -> str:
         """Return a log without a report."""

@@ -265,3 +265,52 @@ def queue_up() -> Act:
         eventually("the queue sees new Jobs", lambda: scene.chronicle.request("POST", path, trial)["spec"]["suspend"])
 
     return act
+
+
+def kueue() -> Act:
+    """Kueue's Workloads can be made, as far as the operator reads them."""
+
+    def act(scene: Scene) -> None:
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        manifest = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": "workloads.kueue.x-k8s.io",
+                "annotations": {"api-approved.kubernetes.io": "unapproved, a double"},
+            },
+            "spec": {
+                "group": "kueue.x-k8s.io",
+                "names": {"kind": "Workload", "plural": "workloads"},
+                "scope": "Namespaced",
+                "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": schema}],
+            },
+        }
+        scene.kubectl("apply", "--server-side", "--filename=-", stdin=json.dumps(manifest))
+        scene.kubectl("wait", "crd/workloads.kueue.x-k8s.io", "--for=condition=Established")
+
+    return act
+
+
+def queue_says(reason: str, message: str) -> Act:
+    """Kueue says in the Workload of the first Job why it does not reserve a quota for it."""
+
+    def act(scene: Scene) -> None:
+        job = scene.wait(Wait("there is a Job", JOBS, lambda raw: is_runner(raw, 1)))
+        condition = {
+            "type": "QuotaReserved",
+            "status": "False",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": job["metadata"]["creationTimestamp"],
+        }
+        scene.create(
+            {
+                "apiVersion": "kueue.x-k8s.io/v1beta1",
+                "kind": "Workload",
+                "metadata": {"name": "job", "labels": {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}},
+                "status": {"conditions": [condition]},
+            }
+        )
+
+    return act

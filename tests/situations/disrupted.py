@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cluster import FOREVER, Exits, Outcome, killed
+from inferbench_runner.contract import Phase
 from situations.acts import (
     add_node,
     cordon,
@@ -19,7 +20,7 @@ from situations.acts import (
     vacate,
 )
 from situations.placing import CPU, NEURON, NVIDIA
-from situations.reports import part
+from situations.reports import at, part
 from situations.rows import Cells, Row, on
 from situations.waits import condition, shows
 
@@ -27,7 +28,34 @@ _RUNS: Final[Outcome] = Exits(run_seconds=FOREVER)
 _HALF: Final[Outcome] = Exits(run_seconds=FOREVER, stopped_message=part(1))
 _SPOT: Final = "example.com/spot-interruption=:NoExecute"
 
+IN_EACH_PHASE: Final = (
+    *(
+        Row(
+            id=f"a drain in the phase {phase}",
+            nodes={"a": "inf2.xlarge"},
+            spec=on("inf2.xlarge"),
+            execution={"retries": 0},
+            pods=(Exits(run_seconds=FOREVER, stopped_message=at(phase)),),
+            meanwhile=(shows("running"), drain()),
+            end=(Cells(attempts=2, disruptions=1),),
+            jobs=2,
+        )
+        for phase in Phase
+        if phase is not Phase.REPORT
+    ),
+    Row(
+        id="a drain after everything is measured",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        execution={"retries": 0},
+        pods=(Exits(run_seconds=FOREVER, stopped_message=part(2, more=False)),),
+        meanwhile=(shows("running"), drain()),
+        jobs=1,
+    ),
+)
+
 ROWS: Final = (
+    *IN_EACH_PHASE,
     Row(
         id="a drain while it runs",
         nodes={"a": "inf2.xlarge"},

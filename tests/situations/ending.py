@@ -6,9 +6,9 @@ from typing import Final
 
 from cluster import Exits, eviction, killed, oom_killed
 from inferbench_runner.contract import DEADLINE_EXIT_CODE, INVALID_PLAN_EXIT_CODE, FailureReason, Phase
-from situations.acts import add_node, operator_away
+from situations.acts import add_node, allow, operator_away
 from situations.placing import CPU
-from situations.reports import failure, part, preparing
+from situations.reports import at, failure, part
 from situations.rows import Cells, Row, on
 from situations.waits import pod, shows
 
@@ -20,7 +20,7 @@ ROWS: Final = (
         id="out of memory before anything was measured",
         nodes={"a": "inf2.xlarge"},
         spec=on("inf2.xlarge"),
-        pods=(oom_killed(message=preparing()), oom_killed(message=preparing())),
+        pods=(oom_killed(message=at(Phase.LOAD)), oom_killed(message=at(Phase.LOAD))),
         end=(Cells(state="failed", reason="OutOfMemory", attempts=2, words=("memory", "(in load)")),),
         jobs=2,
     ),
@@ -191,6 +191,16 @@ ROWS: Final = (
         end=(Cells(attempts=2),),
         jobs=2,
         with_kill=True,
+    ),
+    Row(
+        id="a device with a fault of its own, and no other node ever",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        pods=(Exits(message=failure(FailureReason.HARDWARE_ERROR, Phase.MEASURE, "An uncorrectable error.")),),
+        meanwhile=(shows("waiting", "Unschedulable", attempt=2), allow(schedulingDeadlineSeconds=1)),
+        end=(Cells(state="failed", reason="SchedulingDeadlineExceeded", attempts=2, words=("device has failed",)),),
+        capacity="False",
+        jobs=2,
     ),
     Row(
         id="an operator that is away while the runner ends",

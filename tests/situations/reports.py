@@ -22,9 +22,14 @@ def part(count: int, *, more: bool = True) -> Message:
     return message
 
 
-def preparing() -> Message:
-    """Report that the model was being loaded, for all shapes."""
-    return lambda _pod: _text(CompactReport(doing=Position(phase=Phase.LOAD)))
+def at(phase: Phase) -> Message:
+    """Report nothing yet, and the phase: of all shapes at once until the model is loaded, then of the first one."""
+
+    def message(pod: Pod) -> str:
+        cell = None if phase in {Phase.PROBE, Phase.FETCH, Phase.LOAD} else _plan(pod).shapes[0].cell
+        return _text(CompactReport(doing=Position(cell=cell, phase=phase)))
+
+    return message
 
 
 def failure(reason: FailureReason, phase: Phase, sentence: str, *, after: int = 0) -> Message:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from cluster import FOREVER, Exits, measured
-from situations.acts import add_node, allow, let_pass, queue_up, rerun, set_spec, suspend_job
+from situations.acts import add_node, allow, kueue, let_pass, queue_says, queue_up, rerun, set_spec, suspend_job
 from situations.history import JOBS
-from situations.placing import TWO_MODELS
+from situations.placing import CPU, TWO_MODELS
 from situations.reports import part
-from situations.rows import Cells, Row, on
+from situations.rows import Cells, Row, on, refusal
 from situations.waits import condition, gone, over, pod, shows
 
 _RUNS: Final = Exits(run_seconds=FOREVER)
@@ -200,7 +200,7 @@ QUEUED: Final = (
         spec=_QUEUED,
         execution=_SOON,
         before=(queue_up(),),
-        meanwhile=(shows("waiting", "Queued", ready="Waiting"), let_pass(6), suspend_job(value=False)),
+        meanwhile=(shows("waiting", "Queued", ready="Queued"), let_pass(6), suspend_job(value=False)),
         jobs=1,
         with_kill=True,
     ),
@@ -213,6 +213,31 @@ QUEUED: Final = (
             suspend_job(value=False),
             shows("waiting", "Unschedulable", capacity="False"),
             add_node("a", "inf2.xlarge"),
+        ),
+        jobs=1,
+    ),
+    Row(
+        id="a queue that does not exist",
+        nodes={"a": "inf2.xlarge"},
+        spec=_QUEUED,
+        execution=_SOON,
+        before=(queue_up(), kueue()),
+        meanwhile=(queue_says("Inadmissible", "LocalQueue team doesn't exist"),),
+        end=(Cells(state="failed", reason="QueueMissing", words=("LocalQueue team doesn't exist", "queueName")),),
+        capacity="",
+        jobs=1,
+    ),
+    Row(
+        id="a queue that has no quota, and then one",
+        nodes={"a": "inf2.xlarge"},
+        spec=_QUEUED,
+        execution=_SOON,
+        before=(queue_up(), kueue()),
+        meanwhile=(
+            queue_says("Pending", "couldn't assign flavors: insufficient unused quota"),
+            shows("waiting", "Queued", "insufficient unused quota", ready="Queued"),
+            let_pass(6),
+            suspend_job(value=False),
         ),
         jobs=1,
     ),
@@ -235,4 +260,52 @@ QUEUED: Final = (
     ),
 )
 
-ROWS: Final = (*SUSPENDED, *GIVEN_UP, *CANCELLED, *RERUN, *QUEUED)
+COST: Final = (
+    Row(
+        id="a cost limit below what one Job may cost, and a higher one",
+        nodes={"a": "inf2.xlarge"},
+        spec=on("inf2.xlarge"),
+        # A Job of up to an hour on a node of 0.76 dollars per hour.
+        execution={"maxCostUSD": "0.5", "startDeadlineSeconds": 40, "measureDeadlineSeconds": 3500},
+        meanwhile=(
+            condition("Stalled", "True", "CostLimitReached", "may cost up to 0.758 USD"),
+            set_spec(execution={"maxCostUSD": "0.8"}),
+            condition("Ready", "True", "RunSucceeded"),
+        ),
+        jobs=1,
+    ),
+    Row(
+        id="a cost limit that the first of two Jobs uses up",
+        nodes={"a": "inf2.xlarge"},
+        spec={**on("inf2.xlarge"), "models": TWO_MODELS},
+        # A Job of up to four minutes; the first one is cut off after two.
+        execution={
+            "maxCostUSD": "0.051",
+            "startDeadlineSeconds": 60,
+            "measureDeadlineSeconds": 120,
+            "retries": 0,
+            "maxParallelJobs": 1,
+        },
+        pods=(Exits(run_seconds=6, exit_code=1, message="out of luck"),),
+        end=(
+            Cells(state="failed", reason="RunnerFailed"),
+            Cells(state="skipped", reason="CostLimitReached", attempts=0),
+        ),
+        conditions={
+            kind: (status, "CostLimitReached")
+            for kind, status in (("Stalled", "True"), ("Ready", "False"), ("Succeeded", "False"))
+        },
+        jobs=1,
+    ),
+    Row(
+        id="a cost limit, and a node without a price",
+        nodes={"a": CPU},
+        execution={"maxCostUSD": "5"},
+        end=(),
+        conditions=refusal("PriceUnknown"),
+        capacity="",
+        jobs=0,
+    ),
+)
+
+ROWS: Final = (*SUSPENDED, *GIVEN_UP, *CANCELLED, *RERUN, *QUEUED, *COST)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inferbench_operator.core.decide import decide
 from inferbench_operator.core.events import Event, between
-from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Result
+from inferbench_operator.core.facts import Attempt, Benchmark, ClusterWarning, Observed, Result
 from inferbench_operator.models.status import BenchmarkStatus, ConditionType
 from operator_testing.builders import (
     NOW,
@@ -146,6 +146,19 @@ def test_capacity_is_remembered_after_its_jobs_are_gone() -> None:
     assert _conditions(_written(of))["CapacityAvailable"] == "False"
 
 
+def test_a_pod_that_found_no_node_is_not_forgotten_for_an_earlier_one_that_did() -> None:
+    """The first attempt ran; the second has been given up, as no node took it."""
+    twice = spec(sequenceLengths=[8, 16], execution={"retries": 1})
+    ran = attempt_of(benchmark(twice), pod=ended(exit_code=1))
+    waits = attempt_of(benchmark(twice), number=2, pod=pod(unschedulable="0/3 nodes"))
+    of = _written(benchmark(twice), ran, waits)
+    assert _conditions(of)["CapacityAvailable"] == "False"
+    given_up = replace(waits, pod=pod(unschedulable="0/3 nodes", created_at=ago(9999)))
+    over = _written(of, ran, given_up)
+    assert _conditions(over)["Stalled"] == "True"
+    assert _conditions(over)["CapacityAvailable"] == "False"
+
+
 def test_messages_name_the_trouble() -> None:
     """The scheduler's words while waiting; the first failed cell in the end."""
     of = _written(benchmark(TWO), _attempt(pod(unschedulable="0/3 nodes: no neuron"), 0, 1))
@@ -255,6 +268,25 @@ def test_cells_that_fail_alike_make_one_event() -> None:
     after = _written(before, _attempt(ended(exit_code=1), 0, 1))
     failures = [event for event in between(before.status, after.status) if event.action == "Measure"]
     assert [event.message.split(":")[0] for event in failures] == ["2 cells of bert on cpu failed"]
+
+
+def test_what_a_pod_waits_for_is_told_once_with_what_to_do() -> None:
+    """Not the seconds that every pod takes; a place in a queue is no trouble, a quota is."""
+    of = benchmark(TWO)
+    job = _attempt(None, 0, 1)
+    refused = replace(job, warning=ClusterWarning("FailedCreate", "exceeded quota: team"))
+    queued = replace(job, suspended=True, warning=ClusterWarning("Pending", "no quota yet"))
+    pulling = _attempt(pod(scheduled_at=ago(9), waiting_reason="ErrImagePull", waiting_message="no such host"), 0, 1)
+    history = [of.status]
+    for facts in (job, queued, queued, refused, refused, pulling):
+        of = _written(of, facts)
+        history.append(of.status)
+    told = [(event.type, event.reason) for event in _events(*history)][1:]
+    assert told == [("Normal", "Queued"), ("Warning", "QuotaExceeded"), ("Warning", "ErrImagePull")]
+    quota = next(event for event in _events(*history) if event.reason == "QuotaExceeded")
+    assert quota.message == (
+        "bert on cpu waits: exceeded quota: team. Raise the quota of the namespace, or lower execution.maxParallelJobs."
+    )
 
 
 def test_success_is_told_once_for_each_run() -> None:

@@ -165,7 +165,7 @@ def test_a_limit_below_one_job_starts_none_and_says_so() -> None:
     status, reason, message = _ready(world)
     assert (status, reason) == ("False", "CostLimitReached")
     assert "8 of 8 cells were not measured" in message
-    assert "may cost up to 0.76 USD, and 0.00 of execution.maxCostUSD 0.7 are spent" in message
+    assert "may cost up to 0.758 USD, and 0.000 of execution.maxCostUSD 0.7 are spent" in message
     assert kstatus(world.benchmark) == "Failed"
 
 

@@ -246,7 +246,7 @@ FRAGMENT: dict[str, Any] = {"name": "x", "emptyDir": {}}
         pytest.param(
             {"tolerations": [{"operator": "Exists"}]}, ["tolerations"], [{"operator": "Exists"}], id="tolerations"
         ),
-        pytest.param({"affinity": {"podAffinity": {}}}, ["affinity"], {"podAffinity": {}}, id="affinity"),
+        pytest.param({"affinity": {"podAffinity": {}}}, ["affinity", "podAffinity"], {}, id="affinity"),
         pytest.param({"priorityClassName": "high"}, ["priorityClassName"], "high", id="priorityClassName"),
         pytest.param({"schedulerName": "my"}, ["schedulerName"], "my", id="schedulerName"),
         pytest.param({"resourceClaims": [{"name": "c"}]}, ["resourceClaims"], [{"name": "c"}], id="resourceClaims"),
@@ -372,6 +372,42 @@ def test_instance_types_and_an_exclusive_node_are_required() -> None:
     assert apart["labelSelector"] == {"matchExpressions": [{"key": "inferbench.dev/benchmark", "operator": "Exists"}]}
     assert apart["namespaceSelector"] == {}
     assert apart["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_the_users_own_affinity_does_not_widen_the_hardware() -> None:
+    """Each of its alternatives is still on the instance types, and no other runner is on the node."""
+    rack = [{"labelSelector": {}, "topologyKey": "rack"}]
+    soft = {"preferredDuringSchedulingIgnoredDuringExecution": []}
+    own = {
+        "nodeAffinity": soft | {_REQUIRED: {"nodeSelectorTerms": [A, B]}},
+        "podAntiAffinity": {_REQUIRED: rack},
+        "podAffinity": soft,
+    }
+    affinity = _pod(accelerators=[INF2], runner={"affinity": own})["affinity"]
+    types = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": INF2["instanceTypes"]}
+    terms = affinity["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]
+    assert terms == [term | {"matchExpressions": [*term.get("matchExpressions", []), types]} for term in (A, B)]
+    assert "preferredDuringSchedulingIgnoredDuringExecution" in affinity["nodeAffinity"]
+    assert affinity["podAffinity"] == soft
+    assert affinity["podAntiAffinity"][_REQUIRED][0] == rack[0]
+    assert len(affinity["podAntiAffinity"][_REQUIRED]) == 2
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"nodeAffinity": "here"},
+        {"nodeAffinity": [1]},
+        {"nodeAffinity": {_REQUIRED: "here"}},
+        {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": ["here"]}}},
+        {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": 7}]}}},
+        {"podAntiAffinity": 7},
+        {"podAntiAffinity": {_REQUIRED: 7}},
+    ],
+)
+def test_what_is_no_affinity_is_left_to_the_api_server(own: dict[str, Any]) -> None:
+    """It refuses the Job with a sentence about the field."""
+    assert _pod(accelerators=[INF2], runner={"affinity": own})["affinity"] == own
 
 
 def test_a_shared_node_of_any_type_needs_no_affinity() -> None:

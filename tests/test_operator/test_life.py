@@ -201,6 +201,19 @@ def test_a_cell_that_waits_says_until_when() -> None:
     assert set(world.states.values()) == {"succeeded"}
 
 
+@pytest.mark.parametrize(("minutes", "attempts"), [(20, 1), (40, 2)])
+def test_a_node_that_comes_late_is_waited_for(minutes: int, attempts: int) -> None:
+    """Within the half hour that a pod may wait by default by the same pod, and later by the one of the next attempt."""
+    closed: Act = lambda world: world.cluster.set_open(False)  # noqa: E731
+    note = Note()
+    acts = [(0.0, closed), (60.0 * minutes - 5, note), (60.0 * minutes, lambda w: w.cluster.set_open(True))]
+    world = play(Script(_spec(retries=1, maxParallelJobs=4), acts=acts))
+    assert (note.kstatus, note.cells["waiting"], note.cells["running"]) == ("InProgress", CELLS, 0)
+    assert note.conditions["CapacityAvailable"] == ("False", "Unschedulable")
+    assert set(world.states.values()) == {"succeeded"}
+    assert {entry["attempts"] for entry in world.status["results"]} == {attempts}
+
+
 def test_a_complete_run_has_no_deadline_any_more() -> None:
     """A result that is deleted days later is measured again."""
 

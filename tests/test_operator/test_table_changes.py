@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from inferbench_operator.core.decide import Decision, decide
-from inferbench_operator.core.facts import Attempt, Benchmark, Result
+from inferbench_operator.core.facts import Attempt, Benchmark, Nodes, Result, Supply, Taint
 from inferbench_operator.core.instance_table import MAX_BYTES, with_table
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.kube import reconciler as engine
@@ -33,6 +33,7 @@ from operator_testing.builders import (
     ended,
     measured,
     observed,
+    pod,
     report,
     result_of,
     run_of,
@@ -175,6 +176,18 @@ def test_a_run_that_needs_a_job_waits_for_the_table(accelerator: dict[str, str],
     assert _condition(going, ConditionType.ACCEPTED).status == "True"
     assert len(going.create_jobs) == 1
     assert of.status.run == _status(going).run
+
+
+def test_of_a_type_that_is_lost_it_is_not_said_what_the_cluster_lacks() -> None:
+    """Nobody knows any more which taints its pods tolerate; the scheduler's own word stands."""
+    waits = pod(unschedulable="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    of = _started(ONE, attempt := attempt_of(benchmark(ONE), pod=waits))
+    labels = (("node.kubernetes.io/instance-type", "g6x.large"),)
+    node = Nodes(labels, (("nvidia.com/gpu", 1),), (Taint("nvidia.com/gpu", "", "NoSchedule"),))
+    facts = observed(of, attempt, supply=Supply(frozenset({node}), ()))
+    for table in (ENTRY, WRONG):
+        told = _condition(decide(facts, NOW, _with(table)), ConditionType.CAPACITY_AVAILABLE)
+        assert (told.reason, "taint" in told.message) == ("Unschedulable", False)
 
 
 def test_a_suspended_run_needs_no_job() -> None:

@@ -45,7 +45,16 @@ _DISRUPTIONS = {
 # say more than that its deadline has passed.
 _HOPELESS = {"InvalidImageName", "ErrImageNeverPull"}
 _PULLS = {"ErrImagePull", "ImagePullBackOff"}
-_TYPED_WAITS = {*_HOPELESS, *_PULLS, "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_TYPED_WAITS = {
+    *_HOPELESS,
+    *_PULLS,
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    Reason.QUEUE_MISSING,
+}
+# How Kueue says that a Job's LocalQueue, or the ClusterQueue behind it, is not there.
+_NO_QUEUE = " doesn't exist"
 # What registries say of an image that another pod would not get either.
 _NEVER_PULLED = ("not found", "manifest unknown", "denied", "unauthorized", "authorization failed", "no match for")
 
@@ -89,9 +98,7 @@ class Judgement:
 def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
     """Return what the attempt amounts to at the time `now`."""
     if attempt.suspended and not attempt.deleting and not attempt.finished_at:
-        said = f": {attempt.warning.message}" if attempt.warning else "."
-        message = f"The Job is suspended; its queue has not admitted it yet{said}"
-        return Judgement(attempt, Stage.WAITING, Reason.QUEUED, message)
+        return _queued(attempt, policy, now)
     if attempt.pod and attempt.pod.gone_at and attempt.started_at and attempt.pod.created_at < attempt.started_at:
         # Of the time before its queue took the Job back. One that is not on its way out is of this time: when a Job is
         # resumed, its start is written down after its pod is made, and may so be in the next second.
@@ -106,6 +113,20 @@ def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement
     if attempt.pod and attempt.pod.gone_at and found.look_again_at:
         return replace(found, look_again_at=min(found.look_again_at, attempt.pod.gone_at + _LOST_GRACE))
     return found
+
+
+def _queued(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
+    """Judge a Job that is held back: its queue may take as long as it likes, if there is one."""
+    word = attempt.warning
+    if word and word.since and word.message.endswith(_NO_QUEUE):
+        message = f"{word.message}; create it, or correct runner.queueName."
+        waiting = Judgement(attempt, Stage.WAITING, Reason.QUEUE_MISSING, message)
+        limit = timedelta(seconds=policy.scheduling_deadline_seconds)
+        since = max(word.since, attempt.created_at)
+        return _until(since + limit, now, waiting, Reason.QUEUE_MISSING, limit)
+    said = f": {word.message}" if word else "."
+    message = f"The Job is suspended; its queue has not admitted it yet{said}"
+    return Judgement(attempt, Stage.WAITING, Reason.QUEUED, message)
 
 
 def _pod_ended(attempt: Attempt, pod: Pod, now: datetime) -> Judgement | None:
@@ -175,6 +196,7 @@ def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reas
         return replace(judgement, look_again_at=deadline)
     seconds = int(limit.total_seconds())
     doing = {
+        Reason.QUEUE_MISSING: f"No queue took the Job within schedulingDeadlineSeconds ({seconds} s)",
         Reason.SCHEDULING_DEADLINE: f"No node took the pod within schedulingDeadlineSeconds ({seconds} s)",
         Reason.START_DEADLINE: f"The container did not start within startDeadlineSeconds ({seconds} s)",
         Reason.MEASURE_DEADLINE: f"The runner did not finish within measureDeadlineSeconds ({seconds} s)",
@@ -182,7 +204,7 @@ def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reas
     last = f": {judgement.message}" if judgement.message else "."
     if judgement.reason not in _TYPED_WAITS:
         return _all_failed(judgement.attempt, Failure(reason, doing + last), overdue=True)
-    again = judgement.reason not in {*_HOPELESS, "CreateContainerConfigError"} and not (
+    again = judgement.reason not in {*_HOPELESS, "CreateContainerConfigError", Reason.QUEUE_MISSING} and not (
         judgement.reason in _PULLS and any(words in judgement.message.lower() for words in _NEVER_PULLED)
     )
     return _all_failed(judgement.attempt, Failure(judgement.reason, doing + last, retryable=again), overdue=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from inferbench_operator.core import cost, jobs, names, results
+from inferbench_operator.core.advice import advised
 from inferbench_operator.core.attempts import Failure, Judgement, Stage
 from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.matrix import Cell, PlanGroup, group
@@ -62,7 +63,7 @@ def _unaffordable(situation: Situation, entries: Mapping[str, CellStatus]) -> di
     if needed <= Decimal(limit) - _spent(situation):
         return {}
     why = (
-        f"The next Job may cost up to {needed:.2f} USD, and {_spent(situation):.2f} of execution.maxCostUSD {limit} "
+        f"The next Job may cost up to {needed:.3f} USD, and {_spent(situation):.3f} of execution.maxCostUSD {limit} "
         "are spent; raise it, or lower measureDeadlineSeconds."
     )
     update = {"state": CellState.SKIPPED, "reason": Reason.COST_LIMIT.value, "message": why, "verdict": None}
@@ -237,9 +238,18 @@ def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Fai
         disruptions=disruptions or None,
         stops=stops or None,
         reason=failure.reason,
-        message=names.shortened(failure.message, _MESSAGE_LENGTH),
+        message=advised(failure.reason, _with_avoided(situation, failure), _MESSAGE_LENGTH),
         verdict=Verdict.INVALID if failure.reason == FailureReason.NUMERIC_MISMATCH else None,
     )
+
+
+def _with_avoided(situation: Situation, failure: Failure) -> str:
+    """Return why a cell failed, with the nodes that its pod could not be given because their devices are broken."""
+    avoided = ", ".join(_broken_nodes(situation))
+    start = f"Not on {avoided}, whose device has failed: "
+    if not avoided or failure.reason != Reason.SCHEDULING_DEADLINE or failure.message.startswith(start):
+        return failure.message
+    return start + failure.message
 
 
 def _cut_short(before: CellStatus | None, attempts: int, failure: Failure) -> tuple[int, int]:

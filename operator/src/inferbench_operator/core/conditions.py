@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from inferbench_operator.core.advice import advised
 from inferbench_operator.core.attempts import Judgement, Stage
 from inferbench_operator.core.facts import Benchmark
 from inferbench_operator.core.names import Reason, shortened
@@ -26,7 +27,12 @@ from inferbench_runner.contract import Verdict
 
 _ORDER = list(ConditionType)
 _MESSAGE_LENGTH = 1024
+# Reasons for which a pod waits that the scheduler has not said a word about yet.
+_BEFORE_THE_SCHEDULER = {Reason.POD_MISSING, Reason.SCHEDULING}
 _TRUE, _FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
+
+Capacity = tuple[ConditionStatus, Reason, str]
+"""Status, reason and message of the condition CapacityAvailable."""
 
 
 class Conditions:
@@ -52,9 +58,10 @@ class Conditions:
             observed_generation=self._generation,
         )
 
-    def keep(self, kind: ConditionType) -> None:
-        """Keep a condition as it was, if it was there."""
-        if before := self._before.get(kind):
+    def keep(self, kind: ConditionType, *, unless: str = "") -> None:
+        """Keep a condition as it was, if it was there and for another reason than this one."""
+        before = self._before.get(kind)
+        if before and before.reason != unless:
             self._after[kind] = before.model_copy(update={"observed_generation": self._generation})
 
     def listed(self) -> list[Condition]:
@@ -73,6 +80,28 @@ def of_refusal(benchmark: Benchmark, reason: str, message: str, now: datetime) -
     return conditions.listed()
 
 
+def capacity_of(judgements: Sequence[Judgement], lacking: str) -> Capacity | None:
+    """Return whether there are nodes for the pods, given what the cluster lacks; None if nothing is known."""
+    homeless = [
+        judgement
+        for judgement in judgements
+        if judgement.stage is Stage.WAITING and judgement.reason == Reason.UNSCHEDULABLE
+    ]
+    if homeless and lacking:
+        return _FALSE, Reason.UNSCHEDULABLE, f"{homeless[0].message} {lacking}"
+    if homeless:
+        return _FALSE, Reason.UNSCHEDULABLE, advised(Reason.UNSCHEDULABLE, homeless[0].message, _MESSAGE_LENGTH)
+    if lacking:
+        return _FALSE, Reason.NOT_OFFERED, lacking
+    # The oldest come first.
+    latest = {judgement.attempt.plan: judgement for judgement in judgements}.values()
+    if any(why.reason == Reason.SCHEDULING_DEADLINE for judgement in latest for why in judgement.failed.values()):
+        return None
+    if any(judgement.attempt.pod and judgement.attempt.pod.scheduled_at for judgement in judgements):
+        return _TRUE, Reason.SCHEDULED, "Every pod that was created has found a node."
+    return None
+
+
 def with_remarks(conditions: Iterable[Condition], remarks: Iterable[str]) -> list[Condition]:
     """Return the conditions, with what is to be said besides at the end of Accepted."""
     return [
@@ -88,7 +117,7 @@ def of_run(
     run: Run,
     counts: CellCounts,
     cells: Sequence[CellStatus],
-    judgements: Iterable[Judgement],
+    capacity: Capacity | None,
     now: datetime,
     *,
     obstacle: tuple[Reason, str] | None = None,
@@ -98,16 +127,20 @@ def of_run(
     suspended, cancelled = (benchmark.spec.suspend, benchmark.spec.cancel) if benchmark.spec else (False, False)
     same_run = benchmark.status.run is not None and benchmark.status.run.id == run.id
     conditions.set(ConditionType.ACCEPTED, _TRUE, Reason.ACCEPTED, f"Cells in the matrix: {counts.total}.")
-    _capacity(conditions, list(judgements), same_run=same_run)
+    finished = all(cell.state.terminal for cell in cells)
+    if capacity:
+        conditions.set(ConditionType.CAPACITY_AVAILABLE, *capacity)
+    elif same_run:
+        # In the end it may be why the run has failed; until then, what was not offered is there now.
+        conditions.keep(ConditionType.CAPACITY_AVAILABLE, unless="" if finished else Reason.NOT_OFFERED)
     if suspended:
         conditions.set(ConditionType.SUSPENDED, _TRUE, Reason.SUSPENDED, "No Job is started; set suspend to false.")
-    finished = all(cell.state.terminal for cell in cells)
     if not finished and suspended and not (counts.running or counts.waiting):
         # Nothing goes on, and nothing is wrong: in progress by kstatus's rules, until it is resumed.
         message = f"{counts.progress} cells finished; the others wait until suspend is false."
         conditions.set(ConditionType.READY, _FALSE, Reason.SUSPENDED, message)
     elif not finished:
-        reason, message = _progress(counts, cells, obstacle)
+        reason, message = _progress(counts, cells, obstacle, capacity)
         conditions.set(ConditionType.RECONCILING, _TRUE, reason, message)
         conditions.set(ConditionType.READY, _FALSE, reason, message)
     elif cancelled and counts.skipped:
@@ -139,25 +172,8 @@ def _cells(count: int) -> str:
     return "The cell has" if count == 1 else f"All {count} cells have"
 
 
-def _capacity(conditions: Conditions, judgements: list[Judgement], *, same_run: bool) -> None:
-    homeless = [
-        judgement
-        for judgement in judgements
-        if judgement.stage is Stage.WAITING and judgement.reason == Reason.UNSCHEDULABLE
-    ]
-    placed = any(judgement.attempt.pod and judgement.attempt.pod.scheduled_at for judgement in judgements)
-    if homeless:
-        conditions.set(ConditionType.CAPACITY_AVAILABLE, _FALSE, Reason.UNSCHEDULABLE, homeless[0].message)
-    elif placed:
-        conditions.set(
-            ConditionType.CAPACITY_AVAILABLE, _TRUE, Reason.SCHEDULED, "Every pod that was created has found a node."
-        )
-    elif same_run:
-        conditions.keep(ConditionType.CAPACITY_AVAILABLE)
-
-
 def _progress(
-    counts: CellCounts, cells: Sequence[CellStatus], obstacle: tuple[Reason, str] | None
+    counts: CellCounts, cells: Sequence[CellStatus], obstacle: tuple[Reason, str] | None, capacity: Capacity | None
 ) -> tuple[Reason, str]:
     tally = (
         f"{counts.progress} cells finished; {counts.running} running, {counts.waiting} waiting, "
@@ -166,12 +182,16 @@ def _progress(
     if obstacle:
         reason, message = obstacle
         return reason, f"{tally} {message}"
+    if counts.running:
+        return Reason.MEASURING, tally
     waiting = next((cell for cell in cells if cell.state is CellState.WAITING and cell.message), None)
-    if counts.running or waiting is None:
-        return Reason.MEASURING if counts.running else Reason.WAITING, tally
+    if capacity and capacity[1] == Reason.NOT_OFFERED and (not waiting or waiting.reason in _BEFORE_THE_SCHEDULER):
+        return Reason.WAITING_FOR_CAPACITY, f"{tally} {capacity[2]}"
+    if waiting is None:
+        return Reason.WAITING, tally
     known = {Reason.UNSCHEDULABLE.value: Reason.WAITING_FOR_CAPACITY, Reason.QUEUED.value: Reason.QUEUED}
     reason = known.get(waiting.reason, Reason.WAITING)
-    return reason, f"{tally} {waiting.reason}: {waiting.message}"
+    return reason, f"{tally} {waiting.reason}: {advised(waiting.reason, waiting.message, _MESSAGE_LENGTH)}"
 
 
 def _failure_message(failed: Sequence[CellStatus], counts: CellCounts) -> str:

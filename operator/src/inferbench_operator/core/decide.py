@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from inferbench_operator.core import cells, conditions, cost, events, results
+from inferbench_operator.core import cells, conditions, cost, events, preflight, results
 from inferbench_operator.core.events import Event
 from inferbench_operator.core.facts import Attempt, Observed, Result
 from inferbench_operator.core.jobs import Manifest
@@ -19,6 +19,7 @@ from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import PlacementError
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.core.situation import Situation, survey
+from inferbench_operator.core.supply import Shortage
 from inferbench_operator.models.benchmark import BenchmarkSpec
 from inferbench_operator.models.status import (
     BenchmarkStatus,
@@ -85,13 +86,16 @@ def _decide_run(
     entries = cells.entries(situation, observed.refusals)
     # What is to go goes first: its devices are wanted, and a quota may leave no room for both.
     wanted, held = ((), 0) if foreign else cells.new_jobs(situation, entries, now, settings, observed.slots)
-    status = _status(situation, entries, now, _obstacle(observed, held), settings)
+    lacking = preflight.shortages(situation, entries, observed.supply, settings.catalogue)
+    status = _status(situation, entries, now, _obstacle(observed, held), lacking, settings)
     overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
     deadlines = [judgement.look_again_at for judgement in situation.judgements if judgement.look_again_at]
     if overdue or foreign or wanted or situation.run != benchmark.status.run:
         # What follows, new Jobs or their deadlines, has to wait until this decision's writes are done; no event
         # announces our own writes.
         deadlines.append(now)
+    if lacking:
+        deadlines.append(now + preflight.LOOK_EVERY)
     stale_results: tuple[Result, ...] = ()
     unfinished = status.run is not None and status.run.completion_time is None
     if unfinished and situation.run.deadline_time and not situation.over and not situation.spec.suspend:
@@ -168,9 +172,10 @@ def _status(
     by_cell: Mapping[str, CellStatus],
     now: datetime,
     obstacle: tuple[Reason, str] | None,
+    lacking: Mapping[str, Shortage],
     settings: Settings,
 ) -> BenchmarkStatus:
-    entries = list(by_cell.values())
+    entries = [preflight.told(entry, lacking.get(cell)) for cell, entry in by_cell.items()]
     counts = _counts(entries)
     finished = all(entry.state.terminal for entry in entries)
     run = situation.run
@@ -181,7 +186,8 @@ def _status(
         idle = int((now - run.completion_time).total_seconds())
         run = run.model_copy(update={"completion_time": None, "paused_seconds": run.paused_seconds + max(idle, 0)})
     before, remarks = situation.benchmark.status, _remarks(situation.spec, settings)
-    found = conditions.of_run(situation.benchmark, run, counts, entries, situation.judgements, now, obstacle=obstacle)
+    capacity = conditions.capacity_of(situation.judgements, preflight.in_words(entries, lacking))
+    found = conditions.of_run(situation.benchmark, run, counts, entries, capacity, now, obstacle=obstacle)
     if error := cells.unplaceable(situation, by_cell):
         # Its Jobs measure what is asked for all the same, so they go on.
         message = " ".join((str(error), *remarks))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
+from inferbench_operator.core.advice import advised
 from inferbench_operator.core.names import Reason
 from inferbench_operator.models.status import (
     BenchmarkStatus,
@@ -14,6 +15,10 @@ from inferbench_operator.models.status import (
     ConditionStatus,
     ConditionType,
 )
+
+_MESSAGE_LENGTH: Final = 900
+_USUAL_WAITS: Final = frozenset({Reason.POD_MISSING, Reason.SCHEDULING, Reason.STARTING, Reason.UNSCHEDULABLE})
+"""Reasons for which every pod waits for some seconds; those without a node have their own Event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ def between(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...
         *_refused(before, after),
         *_started(before, after),
         *_no_capacity(before, after),
+        *_waits(before, after),
         *_failed(before, after),
         *_finished(before, after),
     )
@@ -62,7 +68,29 @@ def _no_capacity(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event
     new = _condition(after, ConditionType.CAPACITY_AVAILABLE)
     if new is None or new.status is not ConditionStatus.FALSE or (old and old.status is ConditionStatus.FALSE):
         return ()
-    return (Event("Warning", Reason.UNSCHEDULABLE, "Schedule", new.message),)
+    return (Event("Warning", new.reason, "Schedule", new.message),)
+
+
+def _waits(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
+    """One Event per reason for which cells have begun to wait, where the cluster gives one."""
+    old = {entry.reason for entry in before.results if entry.state is CellState.WAITING and _same_run(before, after)}
+    fresh: dict[str, CellStatus] = {}
+    for entry in after.results:
+        if entry.state is CellState.WAITING and entry.message and entry.reason not in _USUAL_WAITS | old:
+            fresh.setdefault(entry.reason, entry)
+    return tuple(
+        Event(
+            "Normal" if reason == Reason.QUEUED else "Warning",
+            reason,
+            "Wait",
+            f"{entry.model} on {entry.accelerator} waits: {advised(reason, entry.message, _MESSAGE_LENGTH)}",
+        )
+        for reason, entry in fresh.items()
+    )
+
+
+def _same_run(before: BenchmarkStatus, after: BenchmarkStatus) -> bool:
+    return bool(before.run and after.run and before.run.id == after.run.id)
 
 
 def _failed(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
@@ -82,8 +110,7 @@ def _failed(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...
 
 def _finished(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
     old, new = _condition(before, ConditionType.SUCCEEDED), _condition(after, ConditionType.SUCCEEDED)
-    same_run = before.run and after.run and before.run.id == after.run.id
-    if new is None or (same_run and old and old.status == new.status):
+    if new is None or (_same_run(before, after) and old and old.status == new.status):
         return ()
     kind: Literal["Normal", "Warning"] = "Normal" if new.status is ConditionStatus.TRUE else "Warning"
     return (Event(kind, new.reason, "Run", new.message),)

@@ -73,10 +73,12 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class ClusterWarning:
-    """A Warning Event on a Job or a pod."""
+    """A Warning Event on a Job or a pod, or what its queue says about a Job."""
 
     reason: str
     message: str
+    since: datetime | None = None
+    """Since when a queue says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,60 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Taint:
+    """What keeps pods without a toleration of it away from a node."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        """Write it as kubectl does."""
+        return (f"{self.key}={self.value}" if self.value else self.key) + f":{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes that are alike in all that matters here, however many they are."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    """Those that tell the instance type, and the NodePool that the nodes are of."""
+    devices: tuple[tuple[str, int], ...] = ()
+    """Allocatable amounts of the device plugins' resources."""
+    taints: tuple[Taint, ...] = ()
+    """Those that keep pods away."""
+    cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a NodePool asks of one label of its nodes."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    """What nodes Karpenter, or EKS Auto Mode, may bring."""
+
+    name: str
+    requirements: tuple[Requirement, ...] = ()
+    """Labels that it gives to its nodes are among them."""
+    taints: tuple[Taint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What the cluster has to run pods on, and may bring."""
+
+    nodes: frozenset[Nodes]
+    node_pools: tuple[NodePool, ...] | None
+    """By name; None where they can't be read, or Karpenter is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything that belongs to one benchmark."""
 
@@ -131,3 +187,5 @@ class Observed:
     """How many more Jobs the operator's own limit leaves to this benchmark; None means any number."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Why the API server refused to create a Job for this generation of the benchmark, by name of the Job."""
+    supply: Supply | None = None
+    """What the cluster offers; None where that does not matter now, or can't be read."""

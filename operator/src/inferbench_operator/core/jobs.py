@@ -37,6 +37,13 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Manifest = dict[str, Any]
 
+_APART: Final[Manifest] = {
+    "labelSelector": {"matchExpressions": [{"key": names.LABEL_BENCHMARK, "operator": "Exists"}]},
+    "namespaceSelector": {},
+    "topologyKey": "kubernetes.io/hostname",
+}
+"""Keeps a pod away from nodes that have another runner, of any benchmark in any namespace."""
+
 
 def plan_of(
     cells: Sequence[Cell], placement: Placement, measurement: Measurement, policy: ExecutionPolicy, *, image: str
@@ -147,7 +154,7 @@ def _pod(runner: Runner, placement: Placement, *, image: str, plan: Plan, exclus
         "runtimeClassName": runner.runtime_class_name,
         "nodeSelector": dict(runner.node_selector),
         "imagePullSecrets": [{"name": name} for name in runner.image_pull_secrets],
-        "affinity": _avoiding(runner.affinity or _affinity(placement, exclusive=exclusive), placement.avoid),
+        "affinity": _affinity(dict(runner.affinity), placement, exclusive=exclusive),
         "resourceClaims": list(runner.resource_claims),
     }
     scratch, mounts = _scratch(runner)
@@ -155,7 +162,7 @@ def _pod(runner: Runner, placement: Placement, *, image: str, plan: Plan, exclus
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "tolerations": [*_tolerations(placement), *runner.tolerations],
+        "tolerations": [*tolerations(placement), *runner.tolerations],
         "volumes": [*scratch, *runner.volumes],
         "containers": [_container(runner, placement, mounts, image=image, plan=plan)],
     } | {key: value for key, value in optional.items() if value}
@@ -211,39 +218,42 @@ def _sizes(given: Any) -> bool:  # noqa: ANN401 - whatever the user wrote
     return bool(given) and (not isinstance(given, dict) or not given.keys().isdisjoint({"cpu", "memory"}))
 
 
-def _tolerations(placement: Placement) -> list[Manifest]:
+def tolerations(placement: Placement) -> list[Manifest]:
+    """Return the tolerations that every pod has, of the usual taints of nodes with its devices."""
     return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in placement.taints]
 
 
-def _affinity(placement: Placement, *, exclusive: bool) -> Manifest:
-    affinity: Manifest = {}
+def _affinity(own: Manifest, placement: Placement, *, exclusive: bool) -> Manifest:
+    """Return the user's own affinity, narrowed to the instance types and to nodes without another runner.
+
+    What can't be narrowed, as it is no affinity, is left as it is: the API server says so in better words.
+    """
+    affinity = dict(own)
+    expressions: list[Manifest] = []
     if placement.instance_types:
-        expression = {
-            "key": "node.kubernetes.io/instance-type",
-            "operator": "In",
-            "values": list(placement.instance_types),
-        }
-        affinity["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
-    if exclusive:
-        affinity["podAntiAffinity"] = {
-            _REQUIRED: [
-                {
-                    "labelSelector": {"matchExpressions": [{"key": names.LABEL_BENCHMARK, "operator": "Exists"}]},
-                    "namespaceSelector": {},
-                    "topologyKey": "kubernetes.io/hostname",
-                }
-            ]
-        }
+        types = list(placement.instance_types)
+        expressions = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": types}]
+    fields: list[Manifest] = [
+        {"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in placement.avoid
+    ]
+    narrower = {"matchExpressions": expressions, "matchFields": fields}
+    try:
+        if expressions or fields:
+            affinity["nodeAffinity"] = _narrowed(affinity.get("nodeAffinity"), narrower)
+        if exclusive:
+            apart = dict(affinity.get("podAntiAffinity") or {})
+            affinity["podAntiAffinity"] = apart | {_REQUIRED: [*(apart.get(_REQUIRED) or []), _APART]}
+    except (AttributeError, TypeError, ValueError):
+        return own
     return affinity
 
 
-def _avoiding(affinity: Manifest, nodes: Sequence[str]) -> Manifest:
-    """Return the affinity without these nodes; alternatives of the user's own are each narrowed."""
-    if not nodes:
-        return affinity
-    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
-    of_nodes: Manifest = dict(affinity.get("nodeAffinity") or {})
-    required: Manifest = dict(of_nodes.get(_REQUIRED) or {})
-    terms: list[Manifest] = required.get("nodeSelectorTerms") or [{}]
-    narrowed = [term | {"matchFields": [*term.get("matchFields", []), *fields]} for term in terms]
-    return affinity | {"nodeAffinity": of_nodes | {_REQUIRED: required | {"nodeSelectorTerms": narrowed}}}
+def _narrowed(of_nodes: Any, narrower: Manifest) -> Manifest:  # noqa: ANN401 - whatever the user wrote
+    """Return the affinity to nodes with each of its alternatives, or the only one, narrowed."""
+    affinity: Manifest = dict(of_nodes or {})
+    required: Manifest = dict(affinity.get(_REQUIRED) or {})
+    terms = [
+        term | {key: [*term.get(key, []), *added] for key, added in narrower.items() if added}
+        for term in required.get("nodeSelectorTerms") or [{}]
+    ]
+    return affinity | {_REQUIRED: required | {"nodeSelectorTerms": terms}}

@@ -67,6 +67,7 @@ class Reason(StrEnum):
     CANCELLED = "Cancelled"
     STOPPED = "Stopped"
 
+    NOT_OFFERED = "NotOffered"
     UNSCHEDULABLE = "Unschedulable"
     SCHEDULED = "PodsScheduled"
     POD_MISSING = "PodMissing"
@@ -74,6 +75,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     SCHEDULING = "Scheduling"
     QUEUED = "Queued"
+    QUEUE_MISSING = "QueueMissing"
     STARTING = "ContainerCreating"
 
     SCHEDULING_DEADLINE = "SchedulingDeadlineExceeded"

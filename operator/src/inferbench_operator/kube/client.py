@@ -103,10 +103,22 @@ class Client:
         """Return all objects of a kind, in one namespace or (None) in all, and the resource version of the list."""
         items: list[Json] = []
         version = 0
-        async for page in self._pages(kind, namespace):
+        async for page in self.pages(kind, namespace):
             items += page["items"]
             version = int(page["metadata"]["resourceVersion"])
         return items, version
+
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
+        """Yield all objects of a kind part by part, so that no more than one part has to be in memory."""
+        token = ""
+        while True:
+            query = {"limit": _PAGE, "continue": token, "labelSelector": kind.selector}
+            given = urlencode({key: value for key, value in query.items() if value})
+            page = await self._json("GET", f"{kind.path(namespace)}?{given}", kind)
+            yield page
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return
 
     async def log(self, namespace: str, pod: str, container: str, *, limit_bytes: int) -> str:
         """Return the end of a container's log."""
@@ -137,17 +149,6 @@ class Client:
                 (one for one in conditions if one["type"] == "QuotaReserved" and one["status"] == "False"), None
             )
         return None
-
-    async def _pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
-        token = ""
-        while True:
-            query = {"limit": _PAGE, "continue": token, "labelSelector": kind.selector}
-            given = urlencode({key: value for key, value in query.items() if value})
-            page = await self._json("GET", f"{kind.path(namespace)}?{given}", kind)
-            yield page
-            token = page["metadata"].get("continue", "")
-            if not token:
-                return
 
     async def _json(self, method: str, path: str, kind: Kind, *, body: Json | None = None) -> Json:
         raw = await self._request(method, path, kind.plural, body=body)

@@ -30,6 +30,9 @@ RESULT = Kind(GROUP, VERSION, "inferencebenchmarkresults")
 JOB = Kind("batch", "v1", "jobs", LABEL_BENCHMARK)
 POD = Kind("", "v1", "pods", LABEL_BENCHMARK)
 EVENT = Kind("", "v1", "events")
+NODE = Kind("", "v1", "nodes")
+NODE_POOL = Kind("karpenter.sh", "v1", "nodepools")
+"""What nodes Karpenter may bring; of EKS Auto Mode as well."""
 WORKLOADS = (Kind("kueue.x-k8s.io", "v1beta2", "workloads"), Kind("kueue.x-k8s.io", "v1beta1", "workloads"))
 """What Kueue makes for a Job that it holds, in the versions of its API that are in use, newest first."""
 KUEUE_JOB_LABEL = "kueue.x-k8s.io/job-uid"

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Self
 
+from inferbench_operator.core import preflight
 from inferbench_operator.core.decide import decide
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.kube import metrics, parse
@@ -25,6 +26,7 @@ from inferbench_operator.kube.errors import AlreadyExistsError, ConflictError, K
 from inferbench_operator.kube.gather import gather
 from inferbench_operator.kube.kinds import WATCHED, Kind
 from inferbench_operator.kube.parse import Json, Key
+from inferbench_operator.kube.supply import SupplyReader
 from inferbench_operator.kube.table_file import TableFile
 from inferbench_operator.kube.turns import Turns
 from inferbench_operator.kube.workqueue import WorkQueue
@@ -61,6 +63,7 @@ class Reconciler:
         self.cache = Cache()
         self._applier = Applier(client, self.cache, settings)
         self._turns = Turns(settings.max_parallel_jobs)
+        self._supply = SupplyReader(client)
 
     async def __aenter__(self) -> Self:
         """List everything once, then start the workers: a pass over half the facts could start a run twice."""
@@ -139,6 +142,8 @@ class Reconciler:
         refusals = self._applier.refusals(observed.benchmark)
         now = datetime.now(UTC).replace(microsecond=0)
         observed, ask_again = await gather(observed, self._client, now)
+        if preflight.is_due(observed, now):
+            observed = replace(observed, supply=await self._supply.read(now))
         observed = replace(observed, refusals=refusals, blocked=self._applier.blocked(key))
         # Nothing is awaited from here until the places are taken, so that no two passes take the same one.
         run = observed.benchmark.status.run

@@ -130,8 +130,7 @@ class Runner(ApiModel):
     )
     affinity: PodFragment = Field(
         default_factory=dict,
-        description="Affinity of the pod, as in a pod. Replaces what the operator would set for instance types and "
-        "exclusiveNode.",
+        description="Affinity of the pod, as in a pod, besides what instanceTypes and exclusiveNode ask for.",
     )
     priority_class_name: DnsName | None = Field(default=None, description="Priority class of the pod.")
     scheduler_name: DnsName | None = Field(
