@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,13 @@ SCHEDULER: Final = "kube-scheduler"
 _NO_CLOUD = "*,-node-ipam-controller,-node-route-controller,-cloud-node-lifecycle-controller"
 # The defaults are meant to protect large clusters; here they would only slow the tests down.
 _CLIENT_SPEED = ("--kube-api-qps=500", "--kube-api-burst=1000")
+# What the operator asks for, each request once, when it is answered; nobody else's requests are of interest.
+_AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted", "Panic"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts:inferbench-system"]}, {"level": "None"}],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,11 @@ class Layout:
         """URL of the API server."""
         return f"https://127.0.0.1:{self.api_port}"
 
+    @property
+    def audit_log(self) -> Path:
+        """File in which the API server writes down, as a line of JSON, each request of the operator that it answers."""
+        return self.folder / "audit.log"
+
 
 def components(layout: Layout) -> tuple[Component, ...]:
     """All components, in the order in which they have to be started."""
@@ -88,6 +101,8 @@ def _api_server(layout: Layout) -> Component:
     tokens = layout.folder / "tokens.csv"
     tokens.touch(mode=0o600)
     tokens.write_text(layout.tokens.csv(), encoding="utf-8")
+    policy = layout.folder / "audit-policy.json"
+    policy.write_text(json.dumps(_AUDIT_POLICY), encoding="utf-8")
     arguments = (
         f"--etcd-servers=https://127.0.0.1:{layout.etcd_port}",
         f"--etcd-cafile={files.authority}",
@@ -102,6 +117,8 @@ def _api_server(layout: Layout) -> Component:
         f"--tls-private-key-file={files.server_key}",
         f"--token-auth-file={tokens}",
         "--authorization-mode=RBAC",
+        f"--audit-policy-file={policy}",
+        f"--audit-log-path={layout.audit_log}",
         f"--service-account-issuer=https://127.0.0.1:{layout.api_port}",
         f"--service-account-key-file={files.token_key}",
         f"--service-account-signing-key-file={files.token_key}",

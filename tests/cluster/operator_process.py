@@ -23,6 +23,7 @@ from cluster.processes import GuardedProcess
 REPOSITORY: Final = Path(__file__).parents[2]
 CRDS: Final = tuple(sorted((REPOSITORY / "crds").glob("*.yaml")))
 ROLES: Final = REPOSITORY / "charts" / "inferbench" / "rbac.yaml"
+NAMESPACED_ROLE: Final = ROLES.with_name("rbac-namespaced.yaml")
 SERVICE_ACCOUNT: Final = "inferbench-system/inferbench-operator"
 
 _NAME: Final = "the operator"
@@ -54,7 +55,7 @@ class OperatorProcess:
         self.stop()
 
     def start(self) -> Self:
-        """Start it and return when it answers on /metrics, that is after it has listed everything.
+        """Start it and return when it answers on /metrics, that is after it has listed all that it may.
 
         Raises:
             ComponentError: It ended, or did not answer in time; the message holds the end of its log.

@@ -29,7 +29,7 @@ _JOB_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 
 @dataclass(eq=False)
 class Server:
-    """All objects of one namespace, by kind and name."""
+    """All objects by kind and name, which is not used twice, not even in two namespaces."""
 
     objects: dict[tuple[Kind, str], Json] = field(default_factory=dict)
     watchers: list[Watcher] = field(default_factory=list)
@@ -195,11 +195,16 @@ class ServerClient(Client):
         nothing: Json | None = None
         return nothing
 
+    async def serves(self, kind: Kind) -> bool:
+        """Return that all kinds are there."""
+        del kind
+        self._alive()
+        return True
+
     async def list(self, kind: Kind, namespace: str | None) -> tuple[list[Json], int]:
         """Return all objects of a kind, as a listing has them: without their kind."""
-        del namespace
         self._alive()
-        items = self._server.all(kind)
+        items = [raw for raw in self._server.all(kind) if namespace in {None, raw["metadata"]["namespace"]}]
         for item in items:
             item.pop("kind", None)
         return items, self._server.version
@@ -275,14 +280,14 @@ class _Write:
             raise KubernetesError(self._verb, self._name, 0, "connection reset")
 
 
-def create_benchmark(server: Server, name: str, spec: Json) -> Json:
+def create_benchmark(server: Server, name: str, spec: Json, namespace: str = "team") -> Json:
     """Store a benchmark as the API server does: with the status that the schema gives it."""
     return server.create(
         BENCHMARK,
         {
             "apiVersion": "inferbench.dev/v1alpha1",
             "kind": "InferenceBenchmark",
-            "metadata": {"name": name, "namespace": "team"},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": spec,
             "status": {"observedGeneration": -1},
         },

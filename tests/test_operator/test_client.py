@@ -69,6 +69,20 @@ def _status(code: int, reason: str, message: str = "words") -> Json:
     return {"kind": "Status", "code": code, "reason": reason, "message": message}
 
 
+@pytest.mark.parametrize(
+    ("code", "plurals", "serves"),
+    [(200, ("inferencebenchmarks", "inferencebenchmarks/status"), True), (200, ("others",), False), (404, (), False)],
+    ids=["it does", "it has others of the group", "it has none of the group"],
+)
+async def test_the_api_server_tells_what_it_serves(
+    client: Client, api: Api, code: int, plurals: tuple[str, ...], *, serves: bool
+) -> None:
+    """In the list of its kinds, of which there is none for a group that it doesn't know."""
+    api.will(code, {"resources": [{"name": name} for name in plurals]})
+    assert await client.serves(BENCHMARK) is serves
+    assert [path for _, path, _ in api.requests] == ["/apis/inferbench.dev/v1alpha1"]
+
+
 async def test_a_queue_is_asked_in_the_versions_of_its_api(client: Client, api: Api) -> None:
     """The newest first; a Workload that has its quota, or none at all, says nothing."""
     waits = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota for neuron"}

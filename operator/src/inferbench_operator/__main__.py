@@ -15,6 +15,7 @@ import kopf
 
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.handlers import watches
+from inferbench_operator.handlers.connection import patient
 from inferbench_operator.kube.client import Client
 from inferbench_operator.kube.errors import NoClusterError
 from inferbench_operator.kube.exporter import metrics_server
@@ -45,8 +46,10 @@ async def _run(arguments: argparse.Namespace) -> None:
     watches.configure(settings)
 
     @kopf.on.login(registry=registry)
-    def login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - Kopf passes everything it has
-        return kopf.login_via_client(**arguments)
+    async def login(**arguments: Any) -> kopf.AiohttpSession | None:  # noqa: ANN401 - Kopf passes everything it has
+        # A kubeconfig may name a program to ask for a token.
+        found = await asyncio.to_thread(kopf.login_via_client, **arguments)
+        return patient(found) if found else None
 
     async with (
         await Client.connect() as client,

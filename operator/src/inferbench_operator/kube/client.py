@@ -74,6 +74,14 @@ class Client:
         """Close the connections."""
         await self._api.close()
 
+    async def serves(self, kind: Kind) -> bool:
+        """Return whether the API server knows a kind; every account may ask that."""
+        try:
+            found = await self._json("GET", kind.root, kind)
+        except NotFoundError:
+            return False
+        return any(one["name"] == kind.plural for one in found["resources"])
+
     async def create(self, kind: Kind, namespace: str, manifest: Json) -> Json:
         """Create an object and return it as stored; a field that the API server does not know is refused."""
         return await self._json("POST", f"{kind.path(namespace)}?fieldValidation=Strict", kind, body=manifest)
@@ -172,7 +180,7 @@ class Client:
         finally:
             metrics.api_request(method, resource, code)
         if code >= HTTPStatus.BAD_REQUEST:
-            raise _error(method, path, code, raw)
+            raise error_of(method, path, code, raw)
         return raw
 
 
@@ -183,9 +191,10 @@ def _seen(event: Json) -> str:
     return next((str(time) for time in times if time), str(event["metadata"]["creationTimestamp"]))
 
 
-def _error(method: str, path: str, code: int, raw: bytes) -> KubernetesError:
+def error_of(method: str, path: str, code: int, raw: bytes) -> KubernetesError:
+    """Return what an answer of the API server with such a code is in our own words."""
     status = _status(raw)
-    detail = str(status.get("message") or raw[:300].decode(errors="replace"))
+    detail = str(status.get("message") or raw[:300].decode(errors="replace").strip())
     kind: type[KubernetesError] = KubernetesError
     if code == HTTPStatus.NOT_FOUND:
         kind = NotFoundError

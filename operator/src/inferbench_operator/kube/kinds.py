@@ -20,9 +20,13 @@ class Kind:
 
     def path(self, namespace: str | None, name: str = "") -> str:
         """Return the URL path of an object, or of the collection in one namespace or (None) in all."""
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         where = f"/namespaces/{namespace}" if namespace is not None else ""
-        return f"{root}{where}/{self.plural}" + (f"/{name}" if name else "")
+        return f"{self.root}{where}/{self.plural}" + (f"/{name}" if name else "")
+
+    @property
+    def root(self) -> str:
+        """The URL path of its version of its group, at which the API server tells what it serves of that."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
 BENCHMARK = Kind(GROUP, VERSION, "inferencebenchmarks")

@@ -24,7 +24,8 @@ from inferbench_operator.kube.cache import Cache
 from inferbench_operator.kube.client import Client
 from inferbench_operator.kube.errors import AlreadyExistsError, ConflictError, KubernetesError
 from inferbench_operator.kube.gather import gather
-from inferbench_operator.kube.kinds import WATCHED, Kind
+from inferbench_operator.kube.kinds import Kind
+from inferbench_operator.kube.listings import RETRY_SECONDS, Listings
 from inferbench_operator.kube.parse import Json, Key
 from inferbench_operator.kube.supply import SupplyReader
 from inferbench_operator.kube.table_file import TableFile
@@ -36,7 +37,6 @@ RESYNC_SECONDS: Final = 300.0
 TABLE_SECONDS: Final = 5.0
 """How often the operator's own table of instance types is looked at; the kubelet takes a minute to bring it."""
 _WORKERS: Final = 8
-_FIRST_RESYNC_RETRY_SECONDS: Final = 1.0
 _CONFLICT_DELAY_SECONDS: Final = 0.05
 
 _logger = logging.getLogger(__name__)
@@ -56,21 +56,21 @@ class Reconciler:
         self._client = client
         self._table = table
         self._settings = settings
-        self._namespaces = namespaces
         self._queue = WorkQueue()
         self._workers = asyncio.TaskGroup()
         self._tasks: list[asyncio.Task[None]] = []
         self.cache = Cache()
+        self._listings = Listings(client, self.cache, namespaces)
         self._applier = Applier(client, self.cache, settings)
         self._turns = Turns(settings.max_parallel_jobs)
         self._supply = SupplyReader(client)
 
     async def __aenter__(self) -> Self:
-        """List everything once, then start the workers: a pass over half the facts could start a run twice."""
+        """List everything once, then start the workers."""
         if self._table:
             await self._read_table(self._table)
-        while not await self._resync():  # noqa: ASYNC110 - the state waited for is on another machine
-            await asyncio.sleep(_FIRST_RESYNC_RETRY_SECONDS)
+        await self._listings.until_installed()
+        self._look_at(await self._listings.list_all())
         await self._workers.__aenter__()
         self._tasks = [self._workers.create_task(self._work(), name=f"worker-{number}") for number in range(_WORKERS)]
         self._tasks.append(self._workers.create_task(self._resync_for_ever(), name="resync"))
@@ -134,7 +134,7 @@ class Reconciler:
             metrics.reconciled(outcome, time.monotonic() - began)
 
     async def _reconcile(self, key: Key) -> None:
-        observed = self.cache.observe(key)
+        observed = self.cache.observe(key) if self._listings.is_complete(key) else None
         if observed is None:
             self._applier.forget(key)
             self._turns.forget(key)
@@ -160,8 +160,7 @@ class Reconciler:
         while True:
             await asyncio.sleep(TABLE_SECONDS)
             if await self._read_table(table):
-                for key in self.cache.known():
-                    self._queue.add(key)
+                self._look_at(self.cache.known())
 
     async def _read_table(self, table: TableFile) -> bool:
         """Take over the instance types of the operator's own table; whether it has changed."""
@@ -179,20 +178,11 @@ class Reconciler:
 
     async def _resync_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(RESYNC_SECONDS)
-            await self._resync()
+            for _ in range(int(RESYNC_SECONDS / RETRY_SECONDS)):
+                await asyncio.sleep(RETRY_SECONDS)
+                self._look_at(await self._listings.list_failed())
+            self._look_at(await self._listings.list_all())
 
-    async def _resync(self) -> bool:
-        """List everything, which also finds what a broken watch has missed; whether it worked."""
-        try:
-            for kind in WATCHED:
-                for namespace in self._namespaces:
-                    # Held by no name, so that there is never more than one listing in memory.
-                    self.cache.replace_all(kind, *await self._client.list(kind, namespace), namespace)
-        except KubernetesError as error:
-            _logger.warning("Listing failed; what is known so far stands: %s", error)
-            return False
-        metrics.resynced()
-        for key in self.cache.known():
+    def _look_at(self, keys: list[Key]) -> None:
+        for key in keys:
             self._queue.add(key)
-        return True
