@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, product
-from typing import Any
 
+from inferbench_operator.core.identity import cell_hash
 from inferbench_operator.core.names import digest
-from inferbench_operator.models.base import ApiModel
 from inferbench_operator.models.benchmark import (
     Accelerator,
     BenchmarkSpec,
@@ -20,21 +19,6 @@ from inferbench_runner.contract import MAX_SHAPES, Precision, Shape
 
 _VISION_TASKS = frozenset({"image-classification", "image-feature-extraction", "object-detection"})
 _VISION_IDS = frozenset({"google/vit-base-patch16-224"})
-
-# Fields of an accelerator that are names and limits, or told apart in the hash.
-_NOT_HARDWARE = {"instance_types", "max_parallel_jobs", "name", "precision", "runner"}
-
-# Runner fields that decide where and under whose name a pod runs, or how it is labelled, but not how fast.
-_NOT_MEASURED = {
-    "annotations",
-    "image_pull_secrets",
-    "labels",
-    "priority_class_name",
-    "queue_name",
-    "scheduler_name",
-    "service_account_name",
-    "tolerations",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +116,16 @@ def _cell(
     batch_size: int,
 ) -> Cell:
     runner = merged(spec.runner, accelerator.runner)
-    identity = {
-        "model": _given(model, exclude={"name"}),
-        "accelerator": _given(accelerator, exclude=_NOT_HARDWARE),
-        # A set, whatever its order in the specification.
-        "instanceTypes": sorted(accelerator.instance_types),
-        "runner": _given(runner, exclude=_NOT_MEASURED),
-        # Neighbours are heard, and it decides on the number of devices.
-        "exclusiveNode": spec.execution.exclusive_node,
-        "precision": precision,
-        "sequenceLength": sequence_length,
-        "batchSize": batch_size,
-        "measurement": _given(spec.measurement),
-    }
     return Cell(
-        hash=digest(identity, 10),
+        hash=cell_hash(
+            spec,
+            model,
+            accelerator,
+            runner,
+            precision=precision,
+            sequence_length=sequence_length,
+            batch_size=batch_size,
+        ),
         model=model,
         accelerator=accelerator,
         runner=runner,
@@ -154,12 +133,6 @@ def _cell(
         sequence_length=sequence_length,
         batch_size=batch_size,
     )
-
-
-def _given(model: ApiModel, *, exclude: set[str] | None = None) -> dict[str, Any]:
-    """Return a model without empty fields, so that a field which a later version adds changes no hash by itself."""
-    dumped = model.model_dump(mode="json", exclude=exclude, exclude_none=True)
-    return {name: value for name, value in dumped.items() if value not in ("", [], {})}
 
 
 def merged(base: Runner, override: Runner | None) -> Runner:
