@@ -13,8 +13,19 @@ import psutil
 from cluster.real.packages import Programs, find_or_unpack
 
 # Folders that container runtimes, network plugins and kubelets are known to use, and those of temporary files.
-FOLDERS = ("/run", "/etc/cni", "/etc/containerd", "/opt", "/var/lib/cni", "/var/lib/containerd", "/var/lib/kubelet")
-FOLDERS += ("/var/lib/inferbench-node", "/var/log/containers", "/var/log/pods", "/usr/libexec/kubernetes")
+FOLDERS = (
+    "/etc/cni",
+    "/etc/containerd",
+    "/opt",
+    "/run",
+    "/usr/libexec/kubernetes",
+    "/var/lib/cni",
+    "/var/lib/containerd",
+    "/var/lib/inferbench-node",
+    "/var/lib/kubelet",
+    "/var/log/containers",
+    "/var/log/pods",
+)
 # These change by themselves.
 VOLATILE = ("kernel/ns_last_pid", "kernel/pty/nr", "kernel/random", "net/netfilter/nf_conntrack_count")
 

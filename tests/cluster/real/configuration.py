@@ -87,7 +87,9 @@ def kubelet(layout: Layout, node: RealNodeOptions, *, port: int, health_port: in
         "podLogsDir": str(DATA / "logs"),
         "volumePluginDir": str(DATA / "volume-plugins"),
         "maxPods": 50,
-        # The default follows the machine's settings, of which pods without a network outside have no use.
+        # Nobody answers there, and at once: pods have no network outside, and no services to look up.
+        "clusterDNS": [node.address],
+        "clusterDomain": "cluster.local",
         "resolvConf": "",
     }
     return json.dumps(settings, indent=2)
