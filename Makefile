@@ -14,7 +14,7 @@ REVISION = $(shell git rev-parse HEAD)
 BUILD = $(ENGINE) build --label org.opencontainers.image.revision=$(REVISION) $(BUILD_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-situations test-unit check generate bench images image-operator engine lock clean control-plane
+.PHONY: help demo test test-situations test-node test-unit check generate bench images image-operator engine lock clean control-plane
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -25,15 +25,19 @@ demo: $(VENV)/light ## quickstart on an embedded cluster; KEEP=1 leaves it runni
 
 test: check ## all checks and tests, the end-to-end tests on an embedded Kubernetes control plane included
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
-	$(BIN)/pytest -m "not e2e" --numprocesses=2 --dist=worksteal
+	$(BIN)/pytest -m "not e2e and not node" --numprocesses=2 --dist=worksteal
 	$(BIN)/pytest -m "e2e and not situations"
 
 test-situations: $(VENV)/light ## whatever can become of a benchmark on a cluster, on the embedded control plane (ten minutes)
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
 	$(BIN)/pytest -m situations
 
+test-node: $(VENV)/light ## benchmarks on a real node: kubelet, containerd, runc; needs root on Linux, Debian's or Ubuntu's packages
+	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
+	$(BIN)/pytest -m node
+
 test-unit: $(VENV)/heavy ## the tests that need no control plane, without the slow ones
-	$(BIN)/pytest -m "not e2e and not slow"
+	$(BIN)/pytest -m "not e2e and not node and not slow"
 
 check: $(VENV)/light ## ruff, mypy --strict, import-linter, hadolint, drift of generated files
 	$(BIN)/ruff check .

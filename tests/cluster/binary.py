@@ -64,8 +64,8 @@ def cached_path() -> Path:
     """Where the program for these sources is kept, built or not."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256()
-    for name in ("main.go", "go.mod"):
-        digest.update((_MODULE / name).read_bytes())
+    for path in (_MODULE / "go.mod", *sorted(_MODULE.glob("*.go"))):
+        digest.update(path.name.encode() + path.read_bytes())
     return cache / "inferbench" / f"control-plane-{KUBERNETES_VERSION}-{digest.hexdigest()[:12]}"
 
 

@@ -1,20 +1,25 @@
 """Keys and certificates of one embedded cluster: a CA, a server's and a client's certificate, and the token key.
 
-All components listen on the loopback address only and share the server's certificate; the API server shows the
-client's one to etcd and to the node agent.
+All components share the server's certificate; the API server shows the client's one to etcd and to the kubelet, which
+is the node agent or a real one.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+API_SERVER_USER: Final = "kube-apiserver"
+"""As whom the API server comes to the kubelet."""
 
 _LIFETIME = dt.timedelta(days=30)
 _SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -33,8 +38,8 @@ class Certificates:
     """Key that signs service account tokens."""
 
 
-def write_certificates(folder: Path) -> Certificates:
-    """Make a new CA and all that it signs, in `folder`."""
+def write_certificates(folder: Path, addresses: Sequence[str] = ()) -> Certificates:
+    """Make a new CA and all that it signs, in `folder`; the server is known by `addresses`, too."""
     files = Certificates(
         authority=folder / "ca.crt",
         server=folder / "server.crt",
@@ -46,9 +51,9 @@ def write_certificates(folder: Path) -> Certificates:
     issuer = _Issuer.create()
     files.authority.write_bytes(issuer.certificate.public_bytes(serialization.Encoding.PEM))
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in _SERVER_NAMES]
-    names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", *addresses)]
     issuer.issue("inferbench-server", ExtendedKeyUsageOID.SERVER_AUTH, names, files.server, files.server_key)
-    issuer.issue("kube-apiserver", ExtendedKeyUsageOID.CLIENT_AUTH, [], files.client, files.client_key)
+    issuer.issue(API_SERVER_USER, ExtendedKeyUsageOID.CLIENT_AUTH, [], files.client, files.client_key)
     _write_key(files.token_key, ec.generate_private_key(ec.SECP256R1()))
     return files
 

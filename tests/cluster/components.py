@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cluster.certificates import Certificates
+from cluster.certificates import Certificates, write_certificates
 from cluster.credentials import Tokens, write_kubeconfig
 from cluster.ports import free_ports
 
@@ -15,6 +15,10 @@ ETCD: Final = "etcd"
 API_SERVER: Final = "kube-apiserver"
 CONTROLLER_MANAGER: Final = "kube-controller-manager"
 SCHEDULER: Final = "kube-scheduler"
+
+LOOPBACK: Final = "127.0.0.1"
+SERVICE_ADDRESS: Final = "10.96.0.1"
+"""At which pods of a real node find the API server: the first address of the services."""
 
 # What makes no sense without a cloud; all other controllers run.
 _NO_CLOUD = "*,-node-ipam-controller,-node-route-controller,-cloud-node-lifecycle-controller"
@@ -30,6 +34,15 @@ _AUDIT_POLICY: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class RealNodeOptions:
+    """What the control plane has to know of a real node, whose pods can't reach the loopback address."""
+
+    name: str
+    address: str
+    """Of this machine; the API server listens there and nowhere else."""
+
+
+@dataclass(frozen=True, slots=True)
 class Component:
     """One program of the control plane."""
 
@@ -37,6 +50,7 @@ class Component:
     arguments: tuple[str, ...]
     port: int
     ready_path: str
+    address: str = LOOPBACK
     needs_client_certificate: bool = False
     """Whether the readiness check has to show the client's certificate."""
 
@@ -53,16 +67,23 @@ class Layout:
     api_port: int
     controller_port: int
     scheduler_port: int
+    node: RealNodeOptions | None = field(default=None, kw_only=True)
 
     @classmethod
-    def create(cls, folder: Path, certificates: Certificates) -> Layout:
-        """Choose free ports and new tokens."""
-        return cls(folder, certificates, Tokens(), *free_ports(5))
+    def create(cls, folder: Path, node: RealNodeOptions | None = None) -> Layout:
+        """Choose free ports, new keys and new tokens."""
+        addresses = (node.address, SERVICE_ADDRESS) if node else ()
+        return cls(folder, write_certificates(folder, addresses), Tokens(), *free_ports(5), node=node)
+
+    @property
+    def api_address(self) -> str:
+        """Address of the API server."""
+        return self.node.address if self.node else LOOPBACK
 
     @property
     def server(self) -> str:
         """URL of the API server."""
-        return f"https://127.0.0.1:{self.api_port}"
+        return f"https://{self.api_address}:{self.api_port}"
 
     @property
     def audit_log(self) -> Path:
@@ -100,37 +121,41 @@ def _api_server(layout: Layout) -> Component:
     files = layout.certificates
     tokens = layout.folder / "tokens.csv"
     tokens.touch(mode=0o600)
-    tokens.write_text(layout.tokens.csv(), encoding="utf-8")
+    tokens.write_text(layout.tokens.csv(layout.node.name if layout.node else ""), encoding="utf-8")
     policy = layout.folder / "audit-policy.json"
     policy.write_text(json.dumps(_AUDIT_POLICY), encoding="utf-8")
+    # An Endpoints object may not name a loopback address, and there no pod uses the service "kubernetes".
+    for_node = (
+        ("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged")
+        if layout.node
+        else ("--authorization-mode=RBAC", "--endpoint-reconciler-type=none")
+    )
     arguments = (
         f"--etcd-servers=https://127.0.0.1:{layout.etcd_port}",
         f"--etcd-cafile={files.authority}",
         f"--etcd-certfile={files.client}",
         f"--etcd-keyfile={files.client_key}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
+        f"--bind-address={layout.api_address}",
+        f"--advertise-address={layout.api_address}",
         f"--secure-port={layout.api_port}",
-        # An Endpoints object may not name a loopback address, and no pod here uses the service "kubernetes".
-        "--endpoint-reconciler-type=none",
         f"--tls-cert-file={files.server}",
         f"--tls-private-key-file={files.server_key}",
         f"--token-auth-file={tokens}",
-        "--authorization-mode=RBAC",
+        *for_node,
         f"--audit-policy-file={policy}",
         f"--audit-log-path={layout.audit_log}",
-        f"--service-account-issuer=https://127.0.0.1:{layout.api_port}",
+        f"--service-account-issuer={layout.server}",
         f"--service-account-key-file={files.token_key}",
         f"--service-account-signing-key-file={files.token_key}",
         "--service-cluster-ip-range=10.96.0.0/16",
-        # For pods/log, answered by the node agent.
+        # For pods/log, answered by the node agent or a real kubelet.
         f"--kubelet-certificate-authority={files.authority}",
         f"--kubelet-client-certificate={files.client}",
         f"--kubelet-client-key={files.client_key}",
         "--kubelet-preferred-address-types=InternalIP",
         "--profiling=false",
     )
-    return Component(API_SERVER, arguments, layout.api_port, "/readyz")
+    return Component(API_SERVER, arguments, layout.api_port, "/readyz", layout.api_address)
 
 
 def _controller_manager(layout: Layout) -> Component:

@@ -20,8 +20,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from cluster.binary import Progress, find_or_build, print_progress
-from cluster.certificates import write_certificates
-from cluster.components import API_SERVER, CONTROLLER_MANAGER, Component, Layout, components
+from cluster.components import API_SERVER, CONTROLLER_MANAGER, Component, Layout, RealNodeOptions, components
 from cluster.credentials import write_kubeconfig
 from cluster.errors import ComponentError, KubectlError, NotStartedError, UnknownComponentError
 from cluster.kubectl import cache_folder, run_kubectl
@@ -38,15 +37,23 @@ _STOP_SECONDS = 1.0
 class ControlPlane:
     """One control plane; a context manager, or `start()` and `stop()`."""
 
-    def __init__(self, *, manifests: Sequence[Path] = (), progress: Progress = print_progress) -> None:
+    def __init__(
+        self,
+        *,
+        manifests: Sequence[Path] = (),
+        node: RealNodeOptions | None = None,
+        progress: Progress = print_progress,
+    ) -> None:
         """Prepare a control plane; nothing runs yet.
 
         Args:
             manifests: CRD files to apply before the controllers start. The garbage collector looks for new kinds only
                 every 30 seconds, so a kind that is there when it starts spares the tests that wait.
+            node: The real node that is to join, if any.
             progress: Is told in sentences what takes long (building the program).
         """
         self._manifests = tuple(manifests)
+        self._node = node
         self._progress = progress
         self._workspace: Workspace | None = None
         self._layout: Layout | None = None
@@ -75,7 +82,7 @@ class ControlPlane:
         atexit.register(self.stop)
         try:
             folder = self._workspace.path
-            self._layout = Layout.create(folder, write_certificates(folder))
+            self._layout = Layout.create(folder, self._node)
             self._components = {component.name: component for component in components(self._layout)}
             self._write_kubeconfig("admin", self._layout.tokens.admin)
             self._write_kubeconfig("node-agent", self._layout.tokens.node_agent)
@@ -234,7 +241,7 @@ class ControlPlane:
 
 
 def _answers(component: Component, context: ssl.SSLContext) -> bool:
-    connection = http.client.HTTPSConnection("127.0.0.1", component.port, timeout=5, context=context)
+    connection = http.client.HTTPSConnection(component.address, component.port, timeout=5, context=context)
     try:
         connection.request("GET", component.ready_path)
         return connection.getresponse().status == http.HTTPStatus.OK

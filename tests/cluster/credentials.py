@@ -16,15 +16,22 @@ class Tokens:
     controller_manager: str = field(default_factory=secrets.token_hex)
     scheduler: str = field(default_factory=secrets.token_hex)
     node_agent: str = field(default_factory=secrets.token_hex)
+    kubelet: str = field(default_factory=secrets.token_hex)
+    kube_proxy: str = field(default_factory=secrets.token_hex)
 
-    def csv(self) -> str:
-        """Content of the API server's `--token-auth-file`: token, user, uid, groups."""
+    def csv(self, node: str = "") -> str:
+        """Content of the API server's `--token-auth-file`: token, user, uid, groups; `node` is a real node's name."""
         rows = [
             (self.admin, "inferbench-admin", "system:masters"),
             (self.controller_manager, "system:kube-controller-manager", ""),
             (self.scheduler, "system:kube-scheduler", ""),
             (self.node_agent, NODE_AGENT_USER, ""),
         ]
+        if node:
+            rows += [
+                (self.kubelet, f"system:node:{node}", "system:nodes"),
+                (self.kube_proxy, "system:kube-proxy", ""),
+            ]
         return "".join(f"{token},{user},{user},{groups}\n" for token, user, groups in rows)
 
 

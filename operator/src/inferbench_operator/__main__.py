@@ -13,6 +13,7 @@ from typing import Any
 
 import kopf
 
+from inferbench_operator.core.names import MANAGER
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.handlers import watches
 from inferbench_operator.handlers.connection import patient
@@ -61,6 +62,8 @@ async def _run(arguments: argparse.Namespace) -> None:
             registry=registry,
             settings=settings,
             standalone=True,
+            # Without one, Kopf asks for the user's name, and the user of a pod has none.
+            identity=MANAGER,  # type: ignore[arg-type]  # a text, under a name that Kopf keeps to itself
             clusterwide=not namespaces,
             namespaces=namespaces,
             liveness_endpoint=arguments.liveness,

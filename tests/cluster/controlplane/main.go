@@ -1,6 +1,6 @@
 // Command inferbench-control-plane is a whole Kubernetes control plane in one file: it plays the role that its name (or
 // its first argument) asks for. Tests and the demo run etcd, kube-apiserver, kube-controller-manager and kube-scheduler
-// from it, each as a process of its own, unchanged from upstream.
+// from it, each as a process of its own, unchanged from upstream; on Linux also kubelet and kube-proxy.
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
+// Those of a node are added on Linux, the only system that they run on.
 var roles = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,

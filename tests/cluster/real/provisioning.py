@@ -1,0 +1,93 @@
+"""What an administrator of the cluster would do: install the operator, offer this machine's libraries as a volume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from cluster.controlplane import ControlPlane
+from cluster.errors import ClusterError, KubectlError
+from cluster.operator_process import ROLES, SERVICE_ACCOUNT
+from cluster.real.python_images import LIBRARIES, LIBRARIES_MOUNT
+
+OPERATOR_NAMESPACE, OPERATOR_NAME = SERVICE_ACCOUNT.split("/")
+OPERATOR: Final = Path(__file__).with_name("operator.yaml")
+
+_CLAIM: Final = "libraries"
+
+RUNNER: Final[dict[str, Any]] = {
+    "volumes": [{"name": _CLAIM, "persistentVolumeClaim": {"claimName": _CLAIM, "readOnly": True}}],
+    "volumeMounts": [{"name": _CLAIM, "mountPath": LIBRARIES_MOUNT, "readOnly": True}],
+}
+"""For `spec.runner` of a benchmark in a namespace that was lent the libraries."""
+
+
+class OperatorError(ClusterError):
+    """The operator's Deployment did not become ready."""
+
+    def __init__(self, told: Sequence[str]) -> None:
+        """Say what happened."""
+        super().__init__("\n".join(["The operator was not ready in time.", *told]))
+
+
+def enforce_restricted(control_plane: ControlPlane, namespace: str) -> None:
+    """Have the namespace refuse pods that don't meet the restricted Pod Security Standard."""
+    control_plane.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+
+
+def deploy_operator(control_plane: ControlPlane) -> None:
+    """Install the operator with the rights that it has in production, and return when it is ready."""
+    control_plane.kubectl("apply", f"--filename={ROLES}")
+    control_plane.wait_for_service_account(OPERATOR_NAMESPACE, OPERATOR_NAME)
+    enforce_restricted(control_plane, OPERATOR_NAMESPACE)
+    control_plane.kubectl("apply", f"--filename={OPERATOR}")
+    wait_for_operator(control_plane)
+
+
+def wait_for_operator(control_plane: ControlPlane) -> None:
+    """Return when the operator is ready.
+
+    Raises:
+        OperatorError: It was not in time; the message holds what the cluster and its log say.
+    """
+    within = f"--namespace={OPERATOR_NAMESPACE}"
+    name = f"deployment/{OPERATOR_NAME}"
+    try:
+        control_plane.kubectl("rollout", "status", name, within, "--timeout=120s", timeout=150)
+    except KubectlError:
+        told = []
+        for command in (("describe", "pods", within), ("logs", within, name, "--tail=25")):
+            with suppress(KubectlError):
+                told.append(control_plane.kubectl(*command))
+        raise OperatorError(told) from None
+
+
+def lend_libraries(control_plane: ControlPlane, namespace: str) -> None:
+    """Offer the libraries that are too large for the runner's image as a claim in the namespace.
+
+    The restricted standard forbids pods to name a folder of their node, but not to claim a volume that an administrator
+    has made of one.
+    """
+    volume = f"{_CLAIM}-{namespace}"
+    shared = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
+    size = {"storage": "100Gi"}
+    objects = [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume},
+            "spec": shared | {"capacity": size, "hostPath": {"path": str(LIBRARIES), "type": "Directory"}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": _CLAIM, "namespace": namespace},
+            "spec": shared | {"volumeName": volume, "resources": {"requests": size}},
+        },
+    ]
+    control_plane.kubectl(
+        "apply", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    )

@@ -1,0 +1,110 @@
+"""A benchmark from apply to p95 on a real kubelet, under the restricted Pod Security Standard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from cluster.observing import eventually
+from cluster.operator_process import REPOSITORY
+from cluster.real.provisioning import RUNNER
+from e2e_harness import Harness, Json
+
+pytestmark = pytest.mark.node
+
+QUICKSTART = REPOSITORY / "crds" / "examples" / "quickstart.yaml"
+# So that loading and a thousand calls take seconds, on any machine.
+SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+SMALL_DISTILBERT = {"dim": 32, "n_layers": 1, "n_heads": 2, "hidden_dim": 64}
+
+
+def quickstart() -> Json:
+    """Return the shipped quick start with small models."""
+    manifest: Json = yaml.safe_load(QUICKSTART.read_text())
+    for model in manifest["spec"]["models"]:
+        model["config"] = SMALL_DISTILBERT if model["name"] == "distilbert" else SMALL
+    manifest["spec"]["runner"] = RUNNER
+    manifest["spec"]["measurement"]["maxSeconds"] = 10
+    return manifest
+
+
+def test_quickstart_gives_a_p95_of_each_cell_on_a_real_node(harness: Harness) -> None:
+    """The runner's process is confined as the standard asks, and its figures are in status, results and metrics."""
+    manifest = quickstart()
+    harness.apply(manifest)
+
+    confinement = eventually("the runner's process runs", runner_confinement, seconds=300)
+    status = harness.wait_until_finished("quickstart", seconds=600, every=1)
+
+    assert confinement == {
+        "user": 10001,
+        "capabilities": {"0000000000000000"},
+        "no new privileges": "1",
+        "seccomp": "2",
+        "root folder": "ro",
+        "token": False,
+    }
+    ready = harness.condition("quickstart", "Ready")
+    assert ready["status"] == "True", ready["message"]
+    spec = manifest["spec"]
+    assert len(status["results"]) == len(spec["models"]) * len(spec["sequenceLengths"])
+    results = {found["spec"]["cell"]: found["status"] for found in harness.list("ibr")}
+    exported = p95_series(harness)
+    for entry in status["results"]:
+        p95 = entry["p95Microseconds"]
+        stored = results[entry["cell"]]
+        assert entry["state"] == "succeeded"
+        assert stored["verdict"] != "Invalid"
+        assert stored["latency"]["call"]["p95"]["valueMicroseconds"] == p95 > 0
+        labels = (entry["model"], str(entry["sequenceLength"]))
+        assert exported[labels] == pytest.approx(p95 / 1e6)
+        assert float(stored["correctness"]["cosineSimilarity"]) > 0.999, "the log's full report arrived"
+        assert stored["node"] == "real"
+    for pod in harness.list("pods"):
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert not [volume for volume in pod["spec"]["volumes"] if "projected" in volume or "secret" in volume]
+
+
+def runner_confinement() -> dict[str, object]:
+    """Return how the process of a runner is confined, as the kernel tells; nothing while none runs."""
+    ours = Path("/proc/self/ns/mnt").readlink()
+    for process in psutil.process_iter(["cmdline"]):
+        if process.info["cmdline"][1:3] == ["-m", "inferbench_runner"]:
+            proc = Path("/proc", str(process.pid))
+            try:
+                if (proc / "ns" / "mnt").readlink() == ours:
+                    continue
+                fields = dict(line.split(":\t") for line in (proc / "status").read_text().splitlines())
+                mounts = [line.split() for line in (proc / "mountinfo").read_text().splitlines()]
+                token = (proc / "root/var/run/secrets").exists() or (proc / "root/run/secrets").exists()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            (root,) = (mount for mount in mounts if mount[4] == "/")
+            return {
+                "user": int(fields["Uid"].split()[0]),
+                "capabilities": {fields[f"Cap{one}"] for one in ("Eff", "Prm", "Inh", "Bnd", "Amb")},
+                "no new privileges": fields["NoNewPrivs"],
+                "seccomp": fields["Seccomp"],
+                "root folder": root[5].split(",")[0],
+                "token": token,
+            }
+    return {}
+
+
+def p95_series(harness: Harness) -> dict[tuple[str, str], float]:
+    """Return what the operator's pod exports, by model and length."""
+    names = "--namespace=inferbench-system", "--selector=app.kubernetes.io/name=inferbench-operator"
+    (pod,) = harness.control_plane.kubectl("get", "pods", *names, "--output=name").split()
+    path = f"/api/v1/namespaces/inferbench-system/pods/{pod.removeprefix('pod/')}:8080/proxy/metrics"
+    return {
+        (sample.labels["model"], sample.labels["sequence_length"]): sample.value
+        for family in text_string_to_metric_families(harness.control_plane.kubectl("get", f"--raw={path}"))
+        for sample in family.samples
+        if family.name == "inferbench_call_latency_seconds"
+        and sample.labels.get("namespace") == harness.namespace
+        and sample.labels.get("quantile") == "0.95"
+    }

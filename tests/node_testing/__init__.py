@@ -1,0 +1,1 @@
+"""What the tests on a real node have in common."""
