@@ -268,7 +268,7 @@ COST: Final = (
         # A Job of up to an hour on a node of 0.76 dollars per hour.
         execution={"maxCostUSD": "0.5", "startDeadlineSeconds": 40, "measureDeadlineSeconds": 3500},
         meanwhile=(
-            condition("Stalled", "True", "CostLimitReached", "may cost up to 0.758 USD"),
+            condition("Stalled", "True", "CostLimitReached", "may cost 0.758 USD"),
             set_spec(execution={"maxCostUSD": "0.8"}),
             condition("Ready", "True", "RunSucceeded"),
         ),

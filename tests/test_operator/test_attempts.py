@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -105,14 +106,15 @@ def test_a_queued_job_has_no_deadline() -> None:
 def test_a_queue_that_is_not_there_is_waited_for_as_long_as_for_a_node(queue: str) -> None:
     """In both versions of Kueue's reason; after that no other Job would fare better."""
 
-    def found(seconds: float, reason: str = "Inadmissible") -> Judgement:
-        word = ClusterWarning(reason, f"{queue} team-b doesn't exist", since=ago(seconds))
-        return _judge(_attempt(suspended=True, created_at=ago(99_999), warning=word))
+    def found(deadline: datetime | None, reason: str = "Inadmissible") -> Judgement:
+        word = ClusterWarning(reason, f"{queue} team-b doesn't exist")
+        return judge(_attempt(suspended=True, created_at=ago(99_999), warning=word), POLICY, NOW, deadline)
 
-    waiting = found(299, "Misconfigured")
-    assert (waiting.stage, waiting.reason, waiting.look_again_at) == (Stage.WAITING, "QueueMissing", ago(-1))
+    waiting = found(None, "Misconfigured")
+    assert (waiting.stage, waiting.reason, waiting.look_again_at) == (Stage.WAITING, "QueueMissing", ago(-300))
+    assert found(ago(-1)).look_again_at == ago(-1)
     assert waiting.message == f"{queue} team-b doesn't exist; create it, or correct runner.queueName."
-    (failure,) = set(found(300).failed.values())
+    (failure,) = set(found(NOW).failed.values())
     assert (failure.reason, failure.retryable) == ("QueueMissing", False)
     assert "schedulingDeadlineSeconds (300 s)" in failure.message
     assert "team-b" in failure.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -13,11 +13,28 @@ import pytest
 
 from inferbench_operator.core import cost
 from inferbench_operator.core.attempts import Judgement, Stage
-from inferbench_operator.core.facts import Attempt, Pod
+from inferbench_operator.core.decide import decide
+from inferbench_operator.core.facts import Attempt, Benchmark, Pod
+from inferbench_operator.core.instance_table import with_table
+from inferbench_operator.core.matrix import expand
 from inferbench_operator.kube.kinds import BENCHMARK, POD, Kind
 from inferbench_operator.models.execution import ExecutionPolicy
 from inferbench_operator.models.status import Cost
-from operator_testing.builders import NOW, ago, attempt_of, benchmark, ended, pod, running, spec_json
+from operator_testing.builders import (
+    NOW,
+    SETTINGS,
+    ago,
+    attempt_of,
+    benchmark,
+    ended,
+    observed,
+    pod,
+    result_of,
+    run_of,
+    running,
+    spec,
+    spec_json,
+)
 from operator_testing.cluster import Ending, Outcome
 from operator_testing.kstatus import kstatus
 from operator_testing.server import Json
@@ -30,12 +47,12 @@ AN_HOUR: Final = {"startDeadlineSeconds": 40, "measureDeadlineSeconds": 3500}
 
 
 def _attempt(of: Pod | None, **changes: Any) -> Attempt:  # noqa: ANN401 - any field
-    return attempt_of(benchmark(), pod=of, **changes)
+    """Return an attempt of which a second costs a tenth of a cent."""
+    return attempt_of(benchmark(), pod=of, **{"usd_per_hour": Decimal("3.6"), **changes})
 
 
-def _spent(before: Cost | None, *attempts: Attempt, now: datetime = NOW, price: str = "3.6") -> Cost:
-    """Return the cost where a second costs a tenth of a cent, if nothing else is said."""
-    return cost.spent(before, [(attempt, Decimal(price)) for attempt in attempts], ago(1000), now)
+def _spent(before: Cost | None, *attempts: Attempt, now: datetime = NOW) -> Cost:
+    return cost.spent(before, attempts, ago(1000), now)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +109,7 @@ def test_a_jobs_end_counts_where_its_pod_has_none() -> None:
 def test_what_goes_on_may_cost_until_its_deadlines(holding: Pod | None, stage: Stage, seconds: int) -> None:
     """A new Job its whole time, one that runs what is left of it."""
     policy = ExecutionPolicy.model_validate(AN_HOUR)
-    found = cost.committed(Judgement(_attempt(holding), stage), policy, Decimal("3.6"), NOW)
+    found = cost.committed(Judgement(_attempt(holding), stage), policy, NOW)
     assert found == Decimal(seconds) / 1000
     assert cost.commitment(policy, Decimal("3.6")) == Decimal("3.6")
 
@@ -165,7 +182,7 @@ def test_a_limit_below_one_job_starts_none_and_says_so() -> None:
     status, reason, message = _ready(world)
     assert (status, reason) == ("False", "CostLimitReached")
     assert "8 of 8 cells were not measured" in message
-    assert "may cost up to 0.758 USD, and 0.000 of execution.maxCostUSD 0.7 are spent" in message
+    assert "may cost 0.758 USD; 0.000 of execution.maxCostUSD 0.7 are spent" in message
     assert kstatus(world.benchmark) == "Failed"
 
 
@@ -187,6 +204,87 @@ def test_a_higher_limit_takes_the_run_up_again() -> None:
     assert Counter(world.states.values()) == {"succeeded": 8}
     assert len({run for run, _ in world.cluster.measured}) == 1
     assert len(world.jobs) > len({job["metadata"]["labels"]["inferbench.dev/plan"] for job in world.jobs})
+
+
+def _running_inf2(limit: str = "100", **fields: Any) -> tuple[Benchmark, Attempt]:  # noqa: ANN401 - any field
+    """Return a benchmark whose one Job has held an inf2.xlarge for an hour, and what the status told at its start."""
+    wanted = spec(
+        accelerators=[{"name": "inf2", "instanceTypes": ["inf2.xlarge"]}], execution={"maxCostUSD": limit}, **fields
+    )
+    of = benchmark(wanted)
+    status = decide(observed(of), ago(3700), SETTINGS).status
+    assert status
+    job = attempt_of(of, pod=running(scheduled_at=ago(3600), started_at=ago(3600)), usd_per_hour=HOURLY)
+    return replace(of, status=status), job
+
+
+def test_a_refusal_counts_what_its_jobs_have_cost() -> None:
+    """They are removed, and their time would be forgotten with them."""
+    of, job = _running_inf2()
+    refused = decide(observed(replace(of, spec=None, spec_error="wrong"), job), NOW, SETTINGS)
+    assert refused.delete_jobs == (job,)
+    assert refused.status
+    assert refused.status.cost
+    assert Decimal(refused.status.cost.spent_usd) == HOURLY
+
+
+def test_a_new_run_leaves_what_the_one_before_has_cost() -> None:
+    """To the moment at which its Jobs are removed."""
+    of, job = _running_inf2()
+    status = decide(observed(replace(of, rerun="again"), job), NOW, SETTINGS).status
+    assert status
+    assert [past.spent_usd for past in status.history] == [str(HOURLY)]
+    assert status.cost
+    assert status.cost.spent_usd == "0"
+
+
+def test_a_job_costs_what_it_did_when_it_was_made() -> None:
+    """Whatever the operator's table says by now, or whether it knows the type at all."""
+    of, job = _running_inf2()
+    made = decide(observed(of), NOW, SETTINGS).create_jobs[0]
+    assert made["metadata"]["annotations"]["inferbench.dev/usd-per-hour"] == str(HOURLY)
+    table = with_table(SETTINGS.catalogue, b'inf2.xlarge: {usdPerHour: "99"}')
+    status = decide(observed(of, job), NOW, replace(SETTINGS, catalogue=table)).status
+    assert status
+    assert status.cost
+    assert Decimal(status.cost.spent_usd) == HOURLY
+
+
+def test_a_suspended_run_is_not_over_for_want_of_money() -> None:
+    """Nothing is wanted until it is resumed."""
+    of, _ = _running_inf2("0.1", suspend=True)
+    status = decide(observed(of), NOW, SETTINGS).status
+    assert status
+    assert [entry.state for entry in status.results] == ["pending"]
+
+
+def test_a_failure_is_told_beside_the_money_that_is_missing_for_a_retry() -> None:
+    """A higher limit would buy the same failure again; it stays in sight when the Job is gone."""
+    of, job = _running_inf2("0.9")
+    over = replace(job, pod=ended(exit_code=137, reason="OOMKilled"))
+    status = decide(observed(of, over), NOW, SETTINGS).status
+    assert status
+    (entry,) = status.results
+    assert (entry.state, entry.reason) == ("skipped", "CostLimitReached")
+    assert "OutOfMemory: The kernel killed" in entry.message
+    assert entry.message.endswith("raise it, or lower measureDeadlineSeconds.")
+    later = decide(observed(replace(of, status=status)), NOW, SETTINGS).status
+    assert later
+    assert later.results == status.results
+
+
+def test_a_finished_run_stays_what_it_is_when_a_price_goes() -> None:
+    """The table of instance types starts and stops no run."""
+    of, _ = _running_inf2()
+    assert of.spec
+    result = result_of(of, expand(of.spec)[0], run=run_of(of))
+    status = decide(observed(of, result), NOW, SETTINGS).status
+    assert status
+    unpriced = replace(SETTINGS.catalogue.types["inf2.xlarge"], usd_per_hour=None)
+    catalogue = replace(SETTINGS.catalogue, types={"inf2.xlarge": unpriced})
+    after = decide(observed(replace(of, status=status), result), NOW, replace(SETTINGS, catalogue=catalogue)).status
+    assert after
+    assert after.conditions == status.conditions
 
 
 def test_a_limit_needs_a_price() -> None:

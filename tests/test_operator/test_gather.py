@@ -180,14 +180,6 @@ async def test_the_queue_says_why_it_holds_a_job() -> None:
     assert (client.asked, again) == ([("Workload", attempt.uid)], NOW + timedelta(seconds=30))
 
 
-async def test_since_when_the_queue_says_so_is_known() -> None:
-    """A queue that has just been removed may be on its way back."""
-    word = {"reason": "Inadmissible", "message": "no", "lastTransitionTime": "2026-01-05T11:59:00Z"}
-    attempt = attempt_of(benchmark(WANTED), suspended=True)
-    facts, _ = await gather(_waiting(attempt), _LogClient(warning=word), NOW)
-    assert facts.attempts == (replace(attempt, warning=ClusterWarning("Inadmissible", "no", ago(60))),)
-
-
 async def test_few_of_many_are_asked_about() -> None:
     """What holds one of them up holds up the others as well."""
     client = _LogClient(warning=EVENT)

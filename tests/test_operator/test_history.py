@@ -79,6 +79,22 @@ def test_a_run_that_was_cut_short_by_the_next_one_has_no_end() -> None:
     assert [(past["reason"], "completionTime" in past) for past in world.status["history"]] == [("Superseded", False)]
 
 
+def test_a_run_ended_as_it_did_whatever_was_refused_since() -> None:
+    """A mistake in the specification says nothing about the run before it."""
+
+    def set_lengths(*lengths: int) -> Act:
+        return lambda world: world.server.change(
+            BENCHMARK, NAME, lambda raw: raw["spec"].update(sequenceLengths=list(lengths), exclude=[])
+        )
+
+    def exclude_all(world: World) -> None:
+        world.server.change(BENCHMARK, NAME, lambda raw: raw["spec"].update(exclude=[{}]))
+
+    acts: list[tuple[float, Act]] = [(200.0, exclude_all), (300.0, set_lengths(8, 16))]
+    world = play(Script(spec_json(execution={"ttlSecondsAfterFinished": 5}), acts=acts))
+    assert [(past["reason"], past["succeeded"]) for past in world.status["history"]] == [("RunSucceeded", 1)]
+
+
 @pytest.mark.parametrize(("keep", "left"), [(None, 5), (2, 2), (0, 0)])
 def test_no_more_is_kept_than_is_asked_for(keep: int | None, left: int) -> None:
     """Ten by default; of both runs and measurements."""

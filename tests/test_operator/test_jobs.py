@@ -393,6 +393,14 @@ def test_the_users_own_affinity_does_not_widen_the_hardware() -> None:
     assert len(affinity["podAntiAffinity"][_REQUIRED]) == 2
 
 
+def test_an_empty_alternative_stays_empty_and_a_null_is_none() -> None:
+    """The first stands for no node at all; the second is what a template leaves that has no value."""
+    own = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{}, {"matchExpressions": None}]}}}
+    types = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": INF2["instanceTypes"]}
+    affinity = _pod(accelerators=[INF2], runner={"affinity": own})["affinity"]
+    assert affinity["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"] == [{}, {"matchExpressions": [types]}]
+
+
 @pytest.mark.parametrize(
     "own",
     [

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -292,6 +293,28 @@ async def test_a_change_is_taken_up_without_a_restart(tmp_path: Path) -> None:
             table.write_text(ENTRY)
             await _until(lambda: accepted() == "Cells in the matrix: 1.")
             await _until(lambda: bool(server.all(JOB)))
+
+
+def test_a_slip_of_the_pen_does_not_take_all_prices_away(tmp_path: Path) -> None:
+    """Of a file that can't be read any more the last good state stands, with a sentence that says so."""
+    path = tmp_path / "types.yaml"
+    file = TableFile(path)
+    path.write_text('inf2.xlarge: {usdPerHour: "5"}\n')
+    assert file.news()
+    for broken in ('inf2.xlarge: {usdPerHour: "7"\n', "- a list\n"):
+        path.write_text(broken)
+        found = file.news()
+        assert found
+        assert found.types["inf2.xlarge"].usd_per_hour == Decimal(5)
+        assert "changes nothing" in found.problem
+    path.unlink()
+    found = file.news()
+    assert found
+    assert found.types["inf2.xlarge"].usd_per_hour == Decimal(5)
+    path.write_text("{}\n")
+    found = file.news()
+    assert found
+    assert (found.types["inf2.xlarge"].usd_per_hour, found.problem) == (Decimal("0.7582"), "")
 
 
 def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:

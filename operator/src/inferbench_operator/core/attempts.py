@@ -45,7 +45,7 @@ _DISRUPTIONS = {
 # say more than that its deadline has passed.
 _HOPELESS = {"InvalidImageName", "ErrImageNeverPull"}
 _PULLS = {"ErrImagePull", "ImagePullBackOff"}
-_TYPED_WAITS = {
+TYPED_WAITS = {
     *_HOPELESS,
     *_PULLS,
     "CreateContainerConfigError",
@@ -95,10 +95,15 @@ class Judgement:
     """Cell that the runner, supervisor and all, died on."""
 
 
-def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
-    """Return what the attempt amounts to at the time `now`."""
+def judge(
+    attempt: Attempt, policy: ExecutionPolicy, now: datetime, queue_deadline: datetime | None = None
+) -> Judgement:
+    """Return what the attempt amounts to at the time `now`.
+
+    A queue that is not there is waited for until `queue_deadline`, or from now on.
+    """
     if attempt.suspended and not attempt.deleting and not attempt.finished_at:
-        return _queued(attempt, policy, now)
+        return _queued(attempt, policy, now, queue_deadline)
     if attempt.pod and attempt.pod.gone_at and attempt.started_at and attempt.pod.created_at < attempt.started_at:
         # Of the time before its queue took the Job back. One that is not on its way out is of this time: when a Job is
         # resumed, its start is written down after its pod is made, and may so be in the next second.
@@ -115,15 +120,14 @@ def judge(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement
     return found
 
 
-def _queued(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Judgement:
+def _queued(attempt: Attempt, policy: ExecutionPolicy, now: datetime, deadline: datetime | None) -> Judgement:
     """Judge a Job that is held back: its queue may take as long as it likes, if there is one."""
     word = attempt.warning
-    if word and word.since and word.message.endswith(_NO_QUEUE):
+    if word and word.message.endswith(_NO_QUEUE):
         message = f"{word.message}; create it, or correct runner.queueName."
         waiting = Judgement(attempt, Stage.WAITING, Reason.QUEUE_MISSING, message)
         limit = timedelta(seconds=policy.scheduling_deadline_seconds)
-        since = max(word.since, attempt.created_at)
-        return _until(since + limit, now, waiting, Reason.QUEUE_MISSING, limit)
+        return _until(deadline or now + limit, now, waiting, Reason.QUEUE_MISSING, limit)
     said = f": {word.message}" if word else "."
     message = f"The Job is suspended; its queue has not admitted it yet{said}"
     return Judgement(attempt, Stage.WAITING, Reason.QUEUED, message)
@@ -202,7 +206,7 @@ def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reas
         Reason.MEASURE_DEADLINE: f"The runner did not finish within measureDeadlineSeconds ({seconds} s)",
     }[reason]
     last = f": {judgement.message}" if judgement.message else "."
-    if judgement.reason not in _TYPED_WAITS:
+    if judgement.reason not in TYPED_WAITS:
         return _all_failed(judgement.attempt, Failure(reason, doing + last), overdue=True)
     again = judgement.reason not in {*_HOPELESS, "CreateContainerConfigError", Reason.QUEUE_MISSING} and not (
         judgement.reason in _PULLS and any(words in judgement.message.lower() for words in _NEVER_PULLED)

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from inferbench_operator.core import cost, jobs, names, results
 from inferbench_operator.core.advice import advised
-from inferbench_operator.core.attempts import Failure, Judgement, Stage
+from inferbench_operator.core.attempts import TYPED_WAITS, Failure, Judgement, Stage
 from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.matrix import Cell, PlanGroup, group
 from inferbench_operator.core.names import Reason
@@ -22,10 +22,11 @@ from inferbench_operator.models.status import CellState, CellStatus
 from inferbench_runner.contract import AcceleratorKind, FailureReason, Verdict
 
 _MESSAGE_LENGTH = 200
+_WAITED_IN_VAIN = {Reason.SCHEDULING_DEADLINE, Reason.START_DEADLINE, *TYPED_WAITS}
 # Reasons for which a cell is skipped that take the place of why its last attempt failed.
 _HIDES_FAILURE = {Reason.CANCELLED, Reason.COST_LIMIT}
 # Reasons for which a run that has started can start no more Jobs, and which a person may have brought about by an edit
-# that changes no cell; all others come from the catalogue, and say nothing against what is there already.
+# that changes no cell: they are told even while no Job is needed.
 _EDITED = {Reason.PRICE_UNKNOWN, Reason.SCHEDULER_MISSING}
 
 
@@ -56,18 +57,29 @@ def _unaffordable(situation: Situation, entries: Mapping[str, CellStatus]) -> di
     """Return skipped entries for the cells that have no Job once no other can start without passing the cost limit."""
     limit = situation.spec.execution.max_cost_usd
     plans = [(plan, missing) for plan in _plans(situation) if (missing := _missing(plan, entries))]
-    if limit is None or not plans or _going(situation) or unplaceable(situation, entries):
+    if limit is None or not plans or situation.spec.suspend or _going(situation) or unplaceable(situation, entries):
         return {}
     next_price = min(_price(situation, plan) for plan, _ in plans)
     needed = cost.commitment(situation.spec.execution, next_price)
     if needed <= Decimal(limit) - _spent(situation):
         return {}
     why = (
-        f"The next Job may cost up to {needed:.3f} USD, and {_spent(situation):.3f} of execution.maxCostUSD {limit} "
-        "are spent; raise it, or lower measureDeadlineSeconds."
+        f"Another Job may cost {needed:.3f} USD; {_spent(situation):.3f} of execution.maxCostUSD {limit} are spent: "
+        "raise it, or lower measureDeadlineSeconds."
     )
-    update = {"state": CellState.SKIPPED, "reason": Reason.COST_LIMIT.value, "message": why, "verdict": None}
-    return {cell.hash: entries[cell.hash].model_copy(update=update) for _, missing in plans for cell in missing}
+    before = situation.before
+    return {cell.hash: _too_dear(entries[cell.hash], before.get(cell.hash), why) for _, some in plans for cell in some}
+
+
+def _too_dear(entry: CellStatus, before: CellStatus | None, why: str) -> CellStatus:
+    if before and before.reason == Reason.COST_LIMIT and before.message.endswith(why) and not entry.reason:
+        # Its Job, which said why it had failed, may be gone since.
+        return before
+    # A higher limit would buy the same failure again, so why it has failed is told as well.
+    failed = f"{entry.reason}: {names.shortened(entry.message, 50)} " if entry.reason else ""
+    message = failed + why if len(failed + why) <= _MESSAGE_LENGTH else names.shortened(why, _MESSAGE_LENGTH)
+    update = {"state": CellState.SKIPPED, "reason": Reason.COST_LIMIT.value, "message": message, "verdict": None}
+    return entry.model_copy(update=update)
 
 
 def _spent(situation: Situation) -> Decimal:
@@ -81,6 +93,8 @@ def _going(situation: Situation) -> list[Judgement]:
 
 def unplaceable(situation: Situation, entries: Mapping[str, CellStatus]) -> PlacementError | None:
     """Return why a run that has started can't go on: there is no place for a Job that it still needs."""
+    if all(entry.state.terminal for entry in entries.values()):
+        return None
     needed = {entry.accelerator for entry in entries.values() if entry.state is CellState.PENDING}
     if situation.spec.suspend:
         needed = set()
@@ -134,13 +148,12 @@ class _Room:
         """What a Job may cost, by accelerator; empty without a limit."""
         self._money = Decimal(0)
         if policy.max_cost_usd is not None:
-            prices = {name: place.usd_per_hour or Decimal(0) for name, place in situation.placements.items()}
-            self._commitments = {name: cost.commitment(policy, price) for name, price in prices.items()}
-            open_ = (
-                cost.committed(one, policy, prices.get(name, Decimal(0)), now)
-                for one, name in zip(going, used, strict=True)
-            )
-            self._money = Decimal(policy.max_cost_usd) - _spent(situation) - sum(open_)
+            self._commitments = {
+                name: cost.commitment(policy, place.usd_per_hour or Decimal(0))
+                for name, place in situation.placements.items()
+            }
+            committed = sum(cost.committed(one, policy, now) for one in going)
+            self._money = Decimal(policy.max_cost_usd) - _spent(situation) - committed
 
     def take(self, accelerator: Accelerator) -> bool:
         """Take a place on an accelerator if there is one left."""
@@ -238,18 +251,21 @@ def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Fai
         disruptions=disruptions or None,
         stops=stops or None,
         reason=failure.reason,
-        message=advised(failure.reason, _with_avoided(situation, failure), _MESSAGE_LENGTH),
+        message=_told(situation, failure),
         verdict=Verdict.INVALID if failure.reason == FailureReason.NUMERIC_MISMATCH else None,
     )
 
 
-def _with_avoided(situation: Situation, failure: Failure) -> str:
-    """Return why a cell failed, with the nodes that its pod could not be given because their devices are broken."""
+def _told(situation: Situation, failure: Failure) -> str:
+    """Return why a cell failed, and where it waited in vain what to do, and which nodes it was not given, as broken."""
+    message = failure.message
+    if failure.reason not in _WAITED_IN_VAIN:
+        return names.shortened(message, _MESSAGE_LENGTH)
     avoided = ", ".join(_broken_nodes(situation))
     start = f"Not on {avoided}, whose device has failed: "
-    if not avoided or failure.reason != Reason.SCHEDULING_DEADLINE or failure.message.startswith(start):
-        return failure.message
-    return start + failure.message
+    if avoided and failure.reason == Reason.SCHEDULING_DEADLINE and not message.startswith(start):
+        message = start + message
+    return advised(failure.reason, message, _MESSAGE_LENGTH)
 
 
 def _cut_short(before: CellStatus | None, attempts: int, failure: Failure) -> tuple[int, int]:

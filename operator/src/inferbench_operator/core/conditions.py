@@ -150,6 +150,8 @@ def of_run(
         conditions.set(ConditionType.SUCCEEDED, _FALSE, Reason.CANCELLED, message)
     elif limited := [cell for cell in cells if cell.reason == Reason.COST_LIMIT]:
         message = f"{len(limited)} of {counts.total} cells were not measured. {limited[0].message}"
+        if failed := [cell for cell in cells if cell.state is CellState.FAILED]:
+            message = f"{message} {_failure_message(failed, counts)}"
         conditions.set(ConditionType.STALLED, _TRUE, Reason.COST_LIMIT, message)
         conditions.set(ConditionType.READY, _FALSE, Reason.COST_LIMIT, message)
         conditions.set(ConditionType.SUCCEEDED, _FALSE, Reason.COST_LIMIT, message)

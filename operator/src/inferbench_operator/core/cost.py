@@ -1,12 +1,13 @@
 """What a run has cost so far, and what its Jobs may still cost.
 
-A pod costs the price of its whole node from being scheduled to its end. How long a node is there before and after, and
-what else runs on it, is not known here.
+A pod costs the price of its whole node, of the dearest that its accelerator allows, from being scheduled to its end.
+The price is that of the time when its Job was made, and stands in the Job. How long a node is there before and after,
+and what else runs on it, is not known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
@@ -14,26 +15,36 @@ from typing import Final
 from inferbench_operator.core.attempts import DEADLINE_GRACE, Judgement, Stage
 from inferbench_operator.core.facts import Attempt
 from inferbench_operator.models.execution import ExecutionPolicy
-from inferbench_operator.models.status import Cost
+from inferbench_operator.models.status import BenchmarkStatus, Cost
 
 _HOUR: Final = Decimal(3600)
 _STEP: Final = Decimal("0.000001")
 NOT_WORTH_WRITING: Final = timedelta(minutes=1)
-"""How far `Cost.observed_time` may lag behind while nothing else in the status has changed."""
+"""For how long what is spent meanwhile is not written if nothing else in the status has changed."""
 
 
-def spent(before: Cost | None, attempts: Iterable[tuple[Attempt, Decimal]], start: datetime, now: datetime) -> Cost:
+def spent(before: Cost | None, attempts: Iterable[Attempt], start: datetime, now: datetime) -> Cost:
     """Return what a run that began at `start` has cost until `now`, given what it had until an earlier moment.
 
-    Only the time since that moment is added, for each attempt with its price in US dollars per hour, so that Jobs that
-    have been removed since then still count, and none counts twice.
+    Only the time since that moment is added, for each attempt with a price, so that Jobs that have been removed since
+    then still count, and none counts twice.
     """
     before = before or Cost(observed_time=start)
-    added = sum((_seconds(one, before.observed_time, now) * price for one, price in attempts), Decimal(0)) / _HOUR
+    costs = (_seconds(one, before.observed_time, now) * one.usd_per_hour for one in attempts if one.usd_per_hour)
+    added = sum(costs, Decimal(0)) / _HOUR
     if not added:
         return before
     total = (Decimal(before.spent_usd) + added).quantize(_STEP)
     return Cost(spent_usd=f"{total.normalize():f}", observed_time=now)
+
+
+def settled(status: BenchmarkStatus, attempts: Iterable[Attempt], now: datetime) -> Cost | None:
+    """Return what the run of a status has cost until `now`; None where no price is known."""
+    run = status.run
+    own = [attempt for attempt in attempts if run and attempt.run == run.id]
+    if run is None or (status.cost is None and not any(attempt.usd_per_hour for attempt in own)):
+        return None
+    return spent(status.cost, own, run.start_time, now)
 
 
 def commitment(policy: ExecutionPolicy, usd_per_hour: Decimal) -> Decimal:
@@ -42,28 +53,22 @@ def commitment(policy: ExecutionPolicy, usd_per_hour: Decimal) -> Decimal:
     return (seconds + _whole_seconds(DEADLINE_GRACE)) * usd_per_hour / _HOUR
 
 
-def committed(judgement: Judgement, policy: ExecutionPolicy, usd_per_hour: Decimal, now: datetime) -> Decimal:
+def committed(judgement: Judgement, policy: ExecutionPolicy, now: datetime) -> Decimal:
     """Return what an attempt may cost from `now` on, in US dollars."""
+    attempt, price = judgement.attempt, judgement.attempt.usd_per_hour or Decimal(0)
     if judgement.stage is Stage.ENDED and not judgement.overdue:
         return Decimal(0)
-    pod = judgement.attempt.pod
+    pod = attempt.pod
     if pod and pod.started_at:
         end = pod.started_at + timedelta(seconds=policy.measure_deadline_seconds) + DEADLINE_GRACE
-        return max(_whole_seconds(end - now), 0) * usd_per_hour / _HOUR
-    most = commitment(policy, usd_per_hour)
+        return max(_whole_seconds(end - now), 0) * price / _HOUR
     waited = _whole_seconds(now - pod.scheduled_at) if pod and pod.scheduled_at else 0
-    return max(most - waited * usd_per_hour / _HOUR, Decimal(0))
+    return max(commitment(policy, price) - waited * price / _HOUR, Decimal(0))
 
 
 def stable(before: Cost | None, after: Cost | None) -> bool:
     """Whether the difference alone is not worth a write of the status."""
     return bool(before and after and after.observed_time - before.observed_time < NOT_WORTH_WRITING)
-
-
-def prices(attempts: Iterable[Attempt], by_cell: Mapping[str, Decimal | None]) -> list[tuple[Attempt, Decimal]]:
-    """Return the attempts whose price is known, each with it."""
-    found = ((attempt, by_cell.get(attempt.cells[0]) if attempt.cells else None) for attempt in attempts)
-    return [(attempt, price) for attempt, price in found if price is not None]
 
 
 def _seconds(attempt: Attempt, since: datetime, now: datetime) -> Decimal:

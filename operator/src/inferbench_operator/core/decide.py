@@ -26,7 +26,6 @@ from inferbench_operator.models.status import (
     CellCounts,
     CellState,
     CellStatus,
-    ConditionType,
     PastRun,
     Run,
 )
@@ -138,6 +137,7 @@ def _refuse(observed: Observed, reason: str, message: str, now: datetime) -> Dec
             "observed_generation": benchmark.generation,
             "conditions": conditions.of_refusal(benchmark, reason, message, now),
             "cells": _counts(entries) if entries else None,
+            "cost": cost.settled(benchmark.status, observed.attempts, now),
             "results": entries,
         }
     )
@@ -200,7 +200,7 @@ def _status(
         run=run,
         cells=counts,
         cost=situation.cost,
-        history=_history(before, run, situation.spec.history.runs),
+        history=_history(situation, run),
         next_schedule_time=situation.next_tick,
         slowest_p95_microseconds=max((entry.p95_microseconds or 0 for entry in entries), default=0) or None,
         results=entries,
@@ -215,27 +215,36 @@ def _remarks(spec: BenchmarkSpec, settings: Settings) -> list[str]:
     return settings.catalogue.remarks(name for accelerator in spec.accelerators for name in accelerator.instance_types)
 
 
-def _history(before: BenchmarkStatus, run: Run, length: int) -> list[PastRun]:
+def _history(situation: Situation, run: Run) -> list[PastRun]:
     """Return the earlier runs; a new run makes one of the run before it."""
+    before, length = situation.benchmark.status, situation.spec.history.runs
     past = before.run
     if past is None or past.id == run.id:
         return before.history[:length]
     counts = before.cells or CellCounts()
-    ready = next((one for one in before.conditions if one.type is ConditionType.READY), None)
     ended = PastRun(
         id=past.id,
         trigger=past.trigger,
         start_time=past.start_time,
         completion_time=past.completion_time,
-        reason=ready.reason if ready and past.completion_time else Reason.SUPERSEDED,
+        reason=_outcome(before) if past.completion_time else Reason.SUPERSEDED,
         total=counts.total,
         succeeded=counts.succeeded,
         reused=counts.reused,
         failed=counts.failed,
+        skipped=counts.skipped,
         slowest_p95_microseconds=before.slowest_p95_microseconds,
-        spent_usd=before.cost.spent_usd if before.cost else None,
+        spent_usd=situation.past_cost.spent_usd if situation.past_cost else None,
     )
     return [ended, *before.history][:length]
+
+
+def _outcome(status: BenchmarkStatus) -> str:
+    """Return how a run ended, whatever has been refused since."""
+    skipped = (entry.reason for entry in status.results if entry.state is CellState.SKIPPED)
+    if status.cells and status.cells.failed:
+        return Reason.CELLS_FAILED
+    return next(skipped, Reason.RUN_SUCCEEDED)
 
 
 def _obstacle(observed: Observed, held: int) -> tuple[Reason, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 
 from inferbench_operator.models.benchmark import BenchmarkSpec
 from inferbench_operator.models.result import ResultSpec, ResultStatus
@@ -77,8 +78,6 @@ class ClusterWarning:
 
     reason: str
     message: str
-    since: datetime | None = None
-    """Since when a queue says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +104,8 @@ class Attempt:
     warning: ClusterWarning | None = None
     """What the cluster says about an attempt that waits without a word of its own."""
     full_report: FullReport | None = None
+    usd_per_hour: Decimal | None = None
+    """Price of its node, as it was known when the Job was made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,12 @@ def job(
     runner = cells[0].runner
     labels = _labels(benchmark, run, group, attempt, runner)
     annotations = (
-        {DO_NOT_DISRUPT: "true"} | runner.annotations | {names.ANNOTATION_CELLS: ",".join(cell.hash for cell in cells)}
+        {DO_NOT_DISRUPT: "true"}
+        | {key: value for key, value in runner.annotations.items() if not key.startswith(f"{GROUP}/")}
+        | {names.ANNOTATION_CELLS: ",".join(cell.hash for cell in cells)}
     )
+    if placement.usd_per_hour is not None:
+        annotations[names.ANNOTATION_PRICE] = f"{placement.usd_per_hour:f}"
     image = image_of(cells[0], placement, settings)
     measurement = Measurement.model_validate(spec.measurement.model_dump())
     plan = plan_of(cells, placement, measurement, spec.execution, image=image)
@@ -252,8 +256,10 @@ def _narrowed(of_nodes: Any, narrower: Manifest) -> Manifest:  # noqa: ANN401 - 
     """Return the affinity to nodes with each of its alternatives, or the only one, narrowed."""
     affinity: Manifest = dict(of_nodes or {})
     required: Manifest = dict(affinity.get(_REQUIRED) or {})
+    more = {key: added for key, added in narrower.items() if added}
     terms = [
-        term | {key: [*term.get(key, []), *added] for key, added in narrower.items() if added}
-        for term in required.get("nodeSelectorTerms") or [{}]
+        # An empty one stands for no node at all.
+        term and term | {key: [*(term.get(key) or []), *added] for key, added in more.items()}
+        for term in required.get("nodeSelectorTerms") or []
     ]
-    return affinity | {_REQUIRED: required | {"nodeSelectorTerms": terms}}
+    return affinity | {_REQUIRED: required | {"nodeSelectorTerms": terms or [more]}}

@@ -17,6 +17,8 @@ LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_CELL: Final = f"{GROUP}/cell"
 ANNOTATION_RERUN: Final = f"{GROUP}/rerun"
 """On a benchmark: any new value starts another run."""
+ANNOTATION_PRICE: Final = f"{GROUP}/usd-per-hour"
+"""On a Job and its pod: what an hour of its node costs, in US dollars; absent where that is not known."""
 ANNOTATION_CELLS: Final = f"{GROUP}/cells"
 """On a Job and its pod: the hashes of the cells that it was given, separated by commas."""
 

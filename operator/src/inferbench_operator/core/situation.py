@@ -50,6 +50,8 @@ class Situation:
     """Of the schedule; None without one, and while it is suspended."""
     cost: Cost | None = None
     """Of the run so far; None where no accelerator has a price."""
+    past_cost: Cost | None = None
+    """Of the run that the status tells of, which may be the one before."""
     unplaced: Mapping[str, PlacementError] = field(default_factory=dict)
     """Why there can be no more Jobs on an accelerator, by its name, although the run has started."""
 
@@ -82,25 +84,25 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
         if run.trigger.measures_anew
         else _reusable(spec, run, before, observed.results, _images(cells, placements, settings)),
         judgements=tuple(
-            _stopped(spec, _remembered(judge(attempt, spec.execution, now), before), over=over)
+            _judged(attempt, spec, before, now, over=over)
             for attempt in sorted(own, key=lambda attempt: (attempt.number, attempt.name))
         ),
         before=before,
         over=over,
         next_tick=None if spec.suspend or spec.cancel else tick,
-        cost=_cost(benchmark.status, run, own, {cell.hash: placements[cell.accelerator.name] for cell in cells}, now),
+        cost=_cost(benchmark.status, run, own, placements.values(), now),
+        past_cost=cost.settled(benchmark.status, observed.attempts, now),
         unplaced=unplaced,
     )
 
 
 def _cost(
-    status: BenchmarkStatus, run: Run, attempts: Iterable[Attempt], placements: Mapping[str, Placement], now: datetime
+    status: BenchmarkStatus, run: Run, attempts: Iterable[Attempt], placements: Iterable[Placement], now: datetime
 ) -> Cost | None:
-    known = {cell: placement.usd_per_hour for cell, placement in placements.items()}
     before = status.cost if status.run and status.run.id == run.id else None
-    if before is None and not any(price is not None for price in known.values()):
+    if before is None and all(placement.usd_per_hour is None for placement in placements):
         return None
-    return cost.spent(before, cost.prices(attempts, known), run.start_time, now)
+    return cost.spent(before, attempts, run.start_time, now)
 
 
 def _is_over(run: Run, now: datetime) -> bool:
@@ -118,6 +120,16 @@ def _with_deadline(run: Run, benchmark: Benchmark, spec: BenchmarkSpec, now: dat
     seconds = spec.execution.deadline_seconds
     deadline = None if seconds is None else run.start_time + timedelta(seconds=seconds + paused)
     return run.model_copy(update={"paused_seconds": paused, "deadline_time": deadline})
+
+
+def _judged(
+    attempt: Attempt, spec: BenchmarkSpec, before: Mapping[str, CellStatus], now: datetime, *, over: bool
+) -> Judgement:
+    told = [before[cell] for cell in attempt.cells if cell in before and before[cell].attempts == attempt.number]
+    # Since when a queue is missing is known from nobody else.
+    missing = (entry.deadline_time for entry in told if entry.reason == Reason.QUEUE_MISSING)
+    judgement = judge(attempt, spec.execution, now, next(missing, None))
+    return _stopped(spec, _remembered(judgement, before), over=over)
 
 
 def _remembered(judgement: Judgement, before: Mapping[str, CellStatus]) -> Judgement:

@@ -79,12 +79,7 @@ async def _warning(benchmark: Benchmark, attempt: Attempt, client: Client) -> Cl
         # The right to read Events or Workloads may be withheld; then the wait has fewer words.
         _logger.debug("%s/%s: nothing is known of %s: %s", benchmark.namespace, benchmark.name, name, error)
         return None
-    if latest is None:
-        return None
-    since = latest.get("lastTransitionTime")
-    return ClusterWarning(
-        latest.get("reason") or "", latest.get("message") or "", datetime.fromisoformat(since) if since else None
-    )
+    return ClusterWarning(latest.get("reason") or "", latest.get("message") or "") if latest else None
 
 
 def _measured(attempt: Attempt) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -101,6 +102,7 @@ def attempt(raw: Json) -> Attempt:
         finished_at=_time(final.get("lastTransitionTime") or metadata["creationTimestamp"]) if final else None,
         failed_reason=failed.get("reason") or "Failed" if failed else "",
         failed_message=failed.get("message") or "",
+        usd_per_hour=_price(_part(metadata, "annotations").get(names.ANNOTATION_PRICE, "")),
     )
 
 
@@ -207,6 +209,15 @@ def _part(raw: Json, name: str) -> Json:
     """Return a part of an object, which may be missing or null."""
     found: Json = raw.get(name) or {}
     return found
+
+
+def _price(text: str) -> Decimal | None:
+    """Return a price that is one; anybody may have written something else."""
+    try:
+        found = Decimal(text)
+    except ArithmeticError:
+        return None
+    return found if found.is_finite() and found >= 0 else None
 
 
 def _number(text: str) -> int:

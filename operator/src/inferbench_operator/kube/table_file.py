@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from inferbench_operator.core.instance_table import MAX_BYTES, with_table, without_table
@@ -18,6 +19,8 @@ class TableFile:
         """Remember where the file is, or will be."""
         self._path = path
         self._seen: bytes | str | None = None
+        self._last: Catalogue | None = None
+        """The last one that could be read as a whole."""
 
     def news(self) -> Catalogue | None:
         """Return the catalogue with the table over it, if the file is not what it was when this was last asked."""
@@ -27,6 +30,11 @@ class TableFile:
         self._seen = found
         base = packaged_catalogue()
         catalogue = without_table(base, found) if isinstance(found, str) else with_table(base, found)
+        if catalogue.problem and self._last:
+            # A slip of the pen must not take all prices away.
+            catalogue = replace(self._last, problem=catalogue.problem)
+        elif not catalogue.problem:
+            self._last = catalogue
         for sentence in (catalogue.problem, *catalogue.problems.values()):
             if sentence:
                 _logger.warning("%s", sentence)

@@ -67,8 +67,9 @@ class ExecutionPolicy(ApiModel):
         default=None,
         alias="maxCostUSD",
         description="Most that one run may cost, in US dollars, a decimal string: no Job is started that could take "
-        "it further, should it use up startDeadlineSeconds and measureDeadlineSeconds. A pod costs the price of its "
-        "whole node from being scheduled to its end; every accelerator must have a price.",
+        "it further, should it use up startDeadlineSeconds and measureDeadlineSeconds. A pod costs the on-demand "
+        "price of its whole node, the dearest of its instance types, from being scheduled to its end; every "
+        "accelerator must have a price. Nobody watches the limit while no operator runs.",
     )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=604_800)] = Field(
         default=3600,

@@ -135,12 +135,13 @@ class Run(ApiModel):
 
 
 class Cost(ApiModel):
-    """What a run has cost so far: the price of each pod's whole node, from being scheduled to its end."""
+    """What a run has cost so far: the on-demand price of each pod's whole node, from being scheduled to its end."""
 
     spent_usd: Decimals = Field(
         default="0",
         alias="spentUSD",
-        description="Spent so far, in US dollars, a decimal string. Accelerators without a known price are left out.",
+        description="Spent so far, in US dollars, a decimal string. Of several instance types the dearest "
+        "counts; accelerators without a known price are left out.",
     )
     observed_time: datetime = Field(description="Until when it is counted.")
 
@@ -161,6 +162,7 @@ class PastRun(ApiModel):
     succeeded: Count = Field(default=0, description="Cells measured in it.")
     reused: Count = Field(default=0, exclude_if=operator.not_, description="Cells whose earlier result it kept.")
     failed: Count = Field(default=0, exclude_if=operator.not_, description="Cells given up in it.")
+    skipped: Count = Field(default=0, exclude_if=operator.not_, description="Cells that were not tried in it.")
     slowest_p95_microseconds: Microseconds | None = Field(
         default=None, description="Largest p95 of all its cells, in microseconds."
     )
