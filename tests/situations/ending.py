@@ -46,7 +46,7 @@ ROWS: Final = (
         pods=(oom_killed(message=part(1)), None, oom_killed(message=part(0))),
         end=(
             Cells(count=1),
-            Cells(count=2, attempts=2),
+            Cells(count=2, attempts=2, stops=1),
             Cells(count=1, state="failed", reason="OutOfMemory", attempts=2, words=("(in measure)",)),
         ),
         jobs=3,

@@ -13,7 +13,7 @@ from inferbench_operator.core.names import LABEL_ATTEMPT
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
 from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Trigger
-from inferbench_runner.contract import AcceleratorKind, FailureReason, Verdict
+from inferbench_runner.contract import AcceleratorKind, FailureReason, Phase, Position, Verdict
 from operator_testing.builders import (
     NOW,
     SETTINGS,
@@ -260,6 +260,27 @@ def test_a_job_on_its_way_out_says_less_than_the_status() -> None:
     assert not decision.delete_jobs
 
 
+def test_a_job_on_its_way_out_is_not_waited_for() -> None:
+    """Its node does not answer, so that nobody confirms the end of its pod, on which its own end depends."""
+    of = _started()
+    lost = _own(of, deleting=True, pod=running(disruption="DeletionByTaintManager", gone_at=ago(31)))
+    assert _given_to(_decide(observed(of, lost))) == [[A, B]]
+    second = _own(of, 2, pod=running())
+    decision = _decide(observed(_started(TWO, lost, second), lost, second))
+    assert not decision.delete_jobs
+    assert decision.look_again_at == ago(30 - 3600 - 60)
+
+
+def test_a_job_on_its_way_out_is_not_stopped_over_and_over() -> None:
+    """It has ended by itself, its pod is gone, and its benchmark is cancelled: there is nothing left to do."""
+    of = _started()
+    going = _own(of, deleting=True, finished_at=ago(3), failed_reason="BackoffLimitExceeded")
+    decision = _decide(observed(_edited(of, spec(sequenceLengths=[8, 16], cancel=True)), going))
+    assert not decision.delete_jobs
+    assert decision.look_again_at
+    assert decision.look_again_at > NOW
+
+
 _DRAINED = {"disruption": "EvictionByEvictionAPI", "gone_at": NOW}
 
 
@@ -319,6 +340,47 @@ def test_a_job_that_others_delete_still_says_why_it_failed() -> None:
     said = report(failed(A, FailureReason.MODEL_NOT_FOUND), failed(B, FailureReason.MODEL_NOT_FOUND))
     decision = _decide(observed(of, _own(of, deleting=True, pod=ended(said))))
     assert (_entry(decision).state, _entry(decision).reason) == (CellState.FAILED, "ModelNotFound")
+
+
+DIED_OF_A = ended(report(doing=Position(cell=A, phase=Phase.MEASURE)), exit_code=137, reason="OOMKilled")
+
+
+@pytest.mark.parametrize("left", [{}, _DRAINED, None])
+def test_what_another_cell_has_cost_is_never_held_against_this_one(left: dict[str, Any] | None) -> None:
+    """Whatever becomes of the pod that died of the other: one failure of its own is forgiven."""
+    wanted = spec(sequenceLengths=[8, 16], execution={"retries": 1})
+    of = _started(wanted, _own(_started(wanted), pod=DIED_OF_A))
+    assert [(entry.reason, entry.stops) for entry in of.status.results] == [
+        ("OutOfMemory", None),
+        ("OtherCellFailed", 1),
+    ]
+    first = _own(of, pod=None if left is None else replace(DIED_OF_A, **left))
+    going, crashed = (_own(of, 2, (B,), pod=end) for end in (running(), ended(exit_code=1)))
+    of = replace(of, status=_status(_decide(observed(of, first, going))))
+    entry = _entry(_decide(observed(of, first, crashed)), B)
+    assert (entry.state, entry.reason, entry.attempts, entry.stops) == (CellState.PENDING, "RunnerFailed", 2, 1)
+
+
+def test_a_job_without_the_cell_that_the_last_one_died_of_has_another_name() -> None:
+    """The last one had only that cell, as the result of the other was kept; then somebody deleted that."""
+    of = _started()
+    (job,) = _decide(observed(of)).create_jobs
+    died = _own(of, cells=(A,), name=job["metadata"]["name"], pod=DIED_OF_A)
+    decision = _decide(observed(of, died))
+    assert sorted(_given_to(decision)) == sorted([[A], [B]])
+    assert died.name not in {job["metadata"]["name"] for job in decision.create_jobs}
+
+
+@pytest.mark.parametrize("switch", [{"cancel": True}, {"suspend": True, "execution": {"onSuspend": "Stop"}}])
+def test_a_stop_that_did_not_happen_is_not_counted(switch: dict[str, Any]) -> None:
+    """The operator died when it had told of the stop, and the Job goes on when it is allowed to."""
+    of = _started()
+    job = _own(of, pod=running())
+    stopped = _edited(of, spec(sequenceLengths=[8, 16], **switch))
+    stopped = replace(stopped, status=_status(_decide(observed(stopped, job))))
+    assert [entry.stops for entry in stopped.status.results] == [1, 1]
+    entry = _entry(_decide(observed(_edited(stopped, TWO), job)))
+    assert (entry.state, entry.attempts, entry.stops) == (CellState.RUNNING, 1, None)
 
 
 def _edited(of: Benchmark, wanted: BenchmarkSpec) -> Benchmark:
@@ -485,6 +547,21 @@ def test_a_mistaken_edit_takes_no_figure_out_of_sight() -> None:
     again = _decide(observed(replace(of, status=status, generation=3), kept))
     assert [entry.state for entry in _status(again).results] == [CellState.SUCCEEDED, CellState.PENDING]
     assert again.create_jobs
+
+
+def test_a_mistaken_edit_costs_no_retry() -> None:
+    """The Jobs that it removes count as stopped; cells that had none stay as they were."""
+    of = _started()
+    of = replace(of, status=_status(_decide(observed(of, _own(of, cells=(A,), pod=running())))))
+    wrong = replace(of, spec=None, spec_error="spec.models: missing", generation=2)
+    status = _status(_decide(observed(wrong)))
+    assert [(entry.state, entry.attempts, entry.stops) for entry in status.results] == [
+        (CellState.SKIPPED, 1, 1),
+        (CellState.SKIPPED, 0, None),
+    ]
+    assert [entry.deadline_time for entry in status.results] == [None, None]
+    again = _entry(_decide(observed(replace(wrong, spec=TWO, status=status, generation=3))))
+    assert (again.state, again.attempts, again.stops) == (CellState.PENDING, 1, 1)
 
 
 def test_a_benchmark_that_is_being_deleted_is_left_alone() -> None:

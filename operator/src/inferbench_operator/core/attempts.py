@@ -140,7 +140,7 @@ def _pod_ended(attempt: Attempt, pod: Pod, now: datetime) -> Judgement | None:
         return _all_failed(attempt, _pod_failure(pod))
     if pod.gone_at and now >= pod.gone_at + _LOST_GRACE:
         # Nobody confirms its end: its node doesn't answer any more.
-        return _all_failed(attempt, _disruption(pod) or _lost(), overdue=True)
+        return _all_failed(attempt, _disruption(pod) or _lost(), overdue=not attempt.deleting)
     return None
 
 

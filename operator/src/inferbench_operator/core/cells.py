@@ -23,8 +23,8 @@ from inferbench_runner.contract import AcceleratorKind, FailureReason, Verdict
 
 _MESSAGE_LENGTH = 200
 _WAITED_IN_VAIN = {Reason.SCHEDULING_DEADLINE, Reason.START_DEADLINE, *TYPED_WAITS}
-# Reasons for which a cell is skipped that take the place of why its last attempt failed.
-_HIDES_FAILURE = {Reason.CANCELLED, Reason.COST_LIMIT}
+# Reasons that say nothing about the cell itself.
+_OF_OTHERS = {Reason.STOPPED, Reason.OTHER_CELL_FAILED}
 # Reasons for which a run that has started can start no more Jobs, and which a person may have brought about by an edit
 # that changes no cell: they are told even while no Job is needed.
 _EDITED = {Reason.PRICE_UNKNOWN, Reason.SCHEDULER_MISSING}
@@ -196,8 +196,11 @@ def _entry(situation: Situation, cell: Cell) -> CellStatus:
     if before is None:
         return found
     # Those of a failure are counted with it; otherwise they are what they were.
-    disruptions = found.disruptions or before.disruptions
-    return found.model_copy(update={"disruptions": disruptions, "stops": found.stops or before.stops})
+    disruptions, stops = found.disruptions or before.disruptions, found.stops or before.stops
+    if stops and found.state.goes_on and _is_stopped(before, attempts):
+        # The operator died when it had told of the stop, and before it removed the Job.
+        stops -= 1
+    return found.model_copy(update={"disruptions": disruptions, "stops": stops or None})
 
 
 def _state(situation: Situation, cell: Cell, tried: Sequence[Judgement], attempts: int) -> CellStatus:
@@ -223,7 +226,7 @@ def _failure(cell: Cell, latest: Judgement | None, before: CellStatus | None, at
         return latest.failed.get(cell.hash)
     if before and before.attempts == attempts and before.attempts and before.has_failed:
         return Failure(before.reason, before.message, retryable=before.state is CellState.PENDING)
-    if before and before.state in {CellState.WAITING, CellState.RUNNING}:
+    if before and before.state.goes_on:
         return Failure(Reason.JOB_LOST, "The Job was removed before its runner had reported.")
     # Never tried, or its result was deleted after its Job: there is nothing left to show, so it is measured again.
     return None
@@ -232,18 +235,15 @@ def _failure(cell: Cell, latest: Judgement | None, before: CellStatus | None, at
 def _retry_or_fail(situation: Situation, cell: Cell, attempts: int, failure: Failure | None) -> CellStatus:
     if failure is None:
         return results.entry(cell, state=CellState.PENDING, attempts=attempts)
-    # What another cell has cost is not held against this one; each death is held against some cell, so that it ends.
-    told = (judgement.failed.get(cell.hash) for judgement in situation.judgements)
-    others = sum(why is not None and why.reason == Reason.OTHER_CELL_FAILED for why in told)
     disruptions, stops = _cut_short(situation.before.get(cell.hash), attempts, failure)
     policy = situation.spec.execution
-    if failure.reason == Reason.STOPPED:
+    if failure.reason in _OF_OTHERS:
+        # Each death is held against the cell that the runner died on, so that it ends.
         final = False
     elif failure.reason in names.DISRUPTIONS:
         final = disruptions > policy.disruption_retries
     else:
-        innocent = failure.reason == Reason.OTHER_CELL_FAILED
-        final = not failure.retryable or (attempts - others - disruptions - stops > policy.retries and not innocent)
+        final = not failure.retryable or attempts - disruptions - stops > policy.retries
     return results.entry(
         cell,
         state=CellState.FAILED if final else CellState.PENDING,
@@ -273,11 +273,17 @@ def _cut_short(before: CellStatus | None, attempts: int, failure: Failure) -> tu
 
     What the status has told of is counted there already.
     """
-    told = bool(before and before.attempts == attempts and (before.has_failed or before.reason in _HIDES_FAILURE))
+    told = bool(before and before.attempts == attempts and (before.has_failed or before.state is CellState.SKIPPED))
     disrupted = failure.reason in names.DISRUPTIONS and not told
-    stopped = failure.reason == Reason.STOPPED and not told
+    stopped = failure.reason in _OF_OTHERS and not told
     earlier = (before.disruptions or 0, before.stops or 0) if before else (0, 0)
     return earlier[0] + disrupted, earlier[1] + stopped
+
+
+def _is_stopped(entry: CellStatus, attempts: int) -> bool:
+    """Whether an entry tells that its last attempt was stopped, be it for good."""
+    told = entry.state is CellState.SKIPPED or (entry.has_failed and entry.reason == Reason.STOPPED)
+    return told and entry.attempts == attempts
 
 
 def _plans(situation: Situation) -> Iterator[PlanGroup]:
@@ -287,7 +293,8 @@ def _plans(situation: Situation) -> Iterator[PlanGroup]:
         rest = tuple(cell for cell in plan.cells if cell.hash not in culprits)
         alone = [cell for cell in plan.cells if cell.hash in culprits]
         if rest:
-            yield PlanGroup(plan.hash, rest)
+            # Under a name of its own: it has been tried less often than those that it is without.
+            yield PlanGroup(names.digest([plan.hash, *(cell.hash for cell in rest)], 10), rest) if alone else plan
         for cell in alone:
             yield PlanGroup(names.digest([plan.hash, cell.hash], 10), (cell,)) if len(plan.cells) > 1 else plan
 

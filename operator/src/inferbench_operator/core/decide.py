@@ -98,7 +98,8 @@ def _decide_run(
     stale_results: tuple[Result, ...] = ()
     unfinished = status.run is not None and status.run.completion_time is None
     if unfinished and situation.run.deadline_time and not situation.over and not situation.spec.suspend:
-        deadlines.append(situation.run.deadline_time)
+        # That of a complete run which is taken up again may have passed: it is put off once the status is written.
+        deadlines.append(max(situation.run.deadline_time, now))
     if situation.next_tick:
         deadlines.append(situation.next_tick)
     done = status.run.completion_time if status.run else None
@@ -128,10 +129,7 @@ def _refuse(observed: Observed, reason: str, message: str, now: datetime) -> Dec
     What that has yielded stays in sight: a mistake in the specification makes no figure wrong.
     """
     benchmark = observed.benchmark
-    skipped = {"state": CellState.SKIPPED, "reason": reason, "message": ""}
-    entries = [
-        entry if entry.state.terminal else entry.model_copy(update=skipped) for entry in benchmark.status.results
-    ]
+    entries = [entry if entry.state.terminal else _skipped(entry, reason) for entry in benchmark.status.results]
     status = benchmark.status.model_copy(
         update={
             "observed_generation": benchmark.generation,
@@ -147,6 +145,12 @@ def _refuse(observed: Observed, reason: str, message: str, now: datetime) -> Dec
         events=events.between(benchmark.status, status),
         delete_jobs=tuple(attempt for attempt in observed.attempts if not attempt.deleting),
     )
+
+
+def _skipped(entry: CellStatus, reason: str) -> CellStatus:
+    stops = (entry.stops or 0) + entry.state.goes_on
+    update = {"state": CellState.SKIPPED, "reason": reason, "message": "", "deadline_time": None}
+    return entry.model_copy(update=update | {"stops": stops or None})
 
 
 def _new_results(situation: Situation, found: Sequence[Result]) -> tuple[ResultWrite, ...]:

@@ -164,7 +164,7 @@ def _stopped(spec: BenchmarkSpec, judgement: Judgement, *, over: bool) -> Judgem
     if over:
         failure = run_over(spec)
     failed = dict.fromkeys(judgement.attempt.cells, failure)
-    return Judgement(judgement.attempt, Stage.ENDED, failed=failed, overdue=True)
+    return Judgement(judgement.attempt, Stage.ENDED, failed=failed, overdue=not judgement.attempt.deleting)
 
 
 def run_over(spec: BenchmarkSpec) -> Failure:

@@ -71,6 +71,11 @@ class CellState(StrEnum):
         """Whether nothing more happens to the cell in this run."""
         return self not in {CellState.PENDING, CellState.WAITING, CellState.RUNNING}
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the cell has a Job that has not ended."""
+        return self in {CellState.WAITING, CellState.RUNNING}
+
 
 Count = Annotated[int, Field(ge=0, le=MAX_CELLS)]
 
@@ -198,7 +203,8 @@ class CellStatus(ApiModel):
     )
     stops: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         default=None,
-        description="Those of them that suspend or cancel cut short; they count against nothing.",
+        description="Those of them that suspend, cancel, a mistake in the specification or the death of another cell "
+        "cut short; they count against nothing.",
     )
     deadline_time: datetime | None = Field(
         default=None, description="When the wait, or the work, of the cell's Job is given up."
