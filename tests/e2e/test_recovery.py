@@ -150,7 +150,7 @@ def test_a_pod_without_a_node_waits_in_the_schedulers_words_and_goes_on_by_itsel
     pod = harness.list("pods")[0]
     told = next(found for found in pod["status"]["conditions"] if found["type"] == "PodScheduled")
     assert capacity["message"].startswith(told["message"])
-    assert "0/1 nodes are available" in capacity["message"]
+    assert "nodes are available: 1 node(s) didn't match Pod's node affinity" in capacity["message"]
     assert {entry["state"] for entry in harness.status("homeless")["results"]} == {"waiting"}
     assert harness.condition("homeless", "Ready")["reason"] == "WaitingForCapacity"
     waited = _timestamp(capacity["lastTransitionTime"]) - _timestamp(pod["metadata"]["creationTimestamp"])
