@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import psutil
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.observing import eventually
 from cluster.operator_process import REPOSITORY
 from cluster.real.provisioning import RUNNER
 from e2e_harness import Harness, Json
+from node_testing.containers import confinement, running_supervisor
+from node_testing.models import BERT, DISTILBERT
 
 pytestmark = pytest.mark.node
 
 QUICKSTART = REPOSITORY / "crds" / "examples" / "quickstart.yaml"
-# So that loading and a thousand calls take seconds, on any machine.
-SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-SMALL_DISTILBERT = {"dim": 32, "n_layers": 1, "n_heads": 2, "hidden_dim": 64}
 
 
 def quickstart() -> Json:
     """Return the shipped quick start with small models."""
     manifest: Json = yaml.safe_load(QUICKSTART.read_text())
-    for model in manifest["spec"]["models"]:
-        model["config"] = SMALL_DISTILBERT if model["name"] == "distilbert" else SMALL
+    manifest["spec"]["models"] = [DISTILBERT, BERT]
     manifest["spec"]["runner"] = RUNNER
     manifest["spec"]["measurement"]["maxSeconds"] = 10
     return manifest
@@ -37,10 +31,10 @@ def test_quickstart_gives_a_p95_of_each_cell_on_a_real_node(harness: Harness) ->
     manifest = quickstart()
     harness.apply(manifest)
 
-    confinement = eventually("the runner's process runs", runner_confinement, seconds=300)
+    confined = confinement(running_supervisor())
     status = harness.wait_until_finished("quickstart", seconds=600, every=1)
 
-    assert confinement == {
+    assert confined == {
         "user": 10001,
         "capabilities": {"0000000000000000"},
         "no new privileges": "1",
@@ -67,32 +61,6 @@ def test_quickstart_gives_a_p95_of_each_cell_on_a_real_node(harness: Harness) ->
     for pod in harness.list("pods"):
         assert pod["spec"]["automountServiceAccountToken"] is False
         assert not [volume for volume in pod["spec"]["volumes"] if "projected" in volume or "secret" in volume]
-
-
-def runner_confinement() -> dict[str, object]:
-    """Return how the process of a runner is confined, as the kernel tells; nothing while none runs."""
-    ours = Path("/proc/self/ns/mnt").readlink()
-    for process in psutil.process_iter(["cmdline"]):
-        if process.info["cmdline"][1:3] == ["-m", "inferbench_runner"]:
-            proc = Path("/proc", str(process.pid))
-            try:
-                if (proc / "ns" / "mnt").readlink() == ours:
-                    continue
-                fields = dict(line.split(":\t") for line in (proc / "status").read_text().splitlines())
-                mounts = [line.split() for line in (proc / "mountinfo").read_text().splitlines()]
-                token = (proc / "root/var/run/secrets").exists() or (proc / "root/run/secrets").exists()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            (root,) = (mount for mount in mounts if mount[4] == "/")
-            return {
-                "user": int(fields["Uid"].split()[0]),
-                "capabilities": {fields[f"Cap{one}"] for one in ("Eff", "Prm", "Inh", "Bnd", "Amb")},
-                "no new privileges": fields["NoNewPrivs"],
-                "seccomp": fields["Seccomp"],
-                "root folder": root[5].split(",")[0],
-                "token": token,
-            }
-    return {}
 
 
 def p95_series(harness: Harness) -> dict[tuple[str, str], float]:

@@ -77,6 +77,15 @@ ROWS: Final = (
         jobs=2,
     ),
     Row(
+        id="a restart of the node after the first of two shapes",
+        nodes={"a": "g5.xlarge"},
+        spec=on("g5.xlarge"),
+        execution={"retries": 0},
+        pods=(Exits(exit_code=255, reason="Unknown", message=part(1)),),
+        end=(Cells(count=1), Cells(count=1, attempts=2, disruptions=1)),
+        jobs=2,
+    ),
+    Row(
         id="one drain more than is allowed",
         nodes={"a": "g5.xlarge"},
         spec=on("g5.xlarge"),

@@ -239,6 +239,18 @@ DISRUPTION_ROWS += [
         id="a pod that is deleted before its container has started",
     ),
     pytest.param(
+        _attempt(ended(exit_code=255, reason="Unknown")),
+        "NodeShutdown",
+        "restarted",
+        id="a container that its runtime finds gone after a restart of the node",
+    ),
+    pytest.param(
+        _attempt(ended(exit_code=137, reason="ContainerStatusUnknown")),
+        "NodeShutdown",
+        "restarted",
+        id="a container that the kubelet can't find",
+    ),
+    pytest.param(
         _attempt(finished_at=ago(11), failed_reason="BackoffLimitExceeded"), "PodLost", "deleted", id="no pod any more"
     ),
     pytest.param(
@@ -268,6 +280,8 @@ def test_an_eviction_for_the_pods_own_use_is_a_failure() -> None:
     """The kubelet calls that a disruption too, but it would happen again."""
     judgement = _judge(_attempt(pod(phase="Failed", reason="Evicted", disruption="TerminationByKubelet")))
     assert judgement.failed[A].reason == Reason.EVICTED
+    unseen = replace(ended(exit_code=137, reason="ContainerStatusUnknown"), reason="Evicted")
+    assert _judge(_attempt(unseen)).failed[A].reason == Reason.EVICTED
 
 
 def test_a_pod_that_is_deleted_gets_its_grace() -> None:

@@ -50,11 +50,11 @@ class LayerWriter:
         """Complete the file."""
         self._tar.close()
 
-    def add_text(self, path: str, text: str) -> None:
+    def add_text(self, path: str, text: str, *, mode: int = 0o644) -> None:
         """Add a file with this content."""
         data = text.encode()
         entry = tarfile.TarInfo(path.lstrip("/"))
-        entry.size = len(data)
+        entry.size, entry.mode = len(data), mode
         self._tar.addfile(entry, io.BytesIO(data))
 
     def add_link(self, path: str, target: str) -> None:
@@ -143,5 +143,5 @@ def small_images(programs: Programs, folder: Path) -> tuple[Image, ...]:
     path = {"PATH": "/bin"}
     return (
         Image(PAUSE_IMAGE, [layer], ("sleep", "1000000000"), path),
-        Image(BUSYBOX_IMAGE, [layer], ("sh",), path),
+        Image(BUSYBOX_IMAGE, [layer], ("sh",), path, user="10001:0"),
     )

@@ -41,6 +41,8 @@ _DISRUPTIONS = {
     "EvictionByEvictionAPI": (Reason.DRAINED, "Its node is drained, as for a spot interruption or a consolidation"),
     "TerminationByKubelet": (Reason.NODE_SHUTDOWN, "Its node shuts down, or needs its place for a critical pod"),
 }
+# Of a container that was gone when its runtime, or else the kubelet, came back.
+_UNSEEN_ENDS = {"Unknown", "ContainerStatusUnknown"}
 # Reasons for which a container waits: those that time does not mend, those of an image that does not come, and all that
 # say more than that its deadline has passed.
 _HOPELESS = {"InvalidImageName", "ErrImageNeverPull"}
@@ -216,7 +218,7 @@ def _until(deadline: datetime, now: datetime, judgement: Judgement, reason: Reas
 
 def _ended(attempt: Attempt, pod: Pod, end: Termination) -> Judgement:
     report = end.report
-    disruption = _disruption(pod) or _deletion(attempt, pod, end)
+    disruption = _disruption(pod) or _deletion(attempt, pod, end) or _unseen_end(pod, end)
     # Of a disrupted runner only what it had finished counts: the rest is measured again, to the end.
     measured = {
         entry.cell: entry
@@ -303,6 +305,14 @@ def _deletion(attempt: Attempt, pod: Pod, end: Termination) -> Failure | None:
     """Return that somebody deleted the pod and so ended its runner; None where that, or the Job, ended by itself."""
     stopped = pod.gone_at and end.exit_code in _STOPPED_EXIT_CODES and end.reason != "OOMKilled"
     return _lost() if stopped and attempt.failed_reason in {"", _POD_FAILED} else None
+
+
+def _unseen_end(pod: Pod, end: Termination) -> Failure | None:
+    """Return that the container went down with its node, as in a restart; not with a pod that used up too much."""
+    if end.reason not in _UNSEEN_ENDS or pod.reason:
+        return None
+    why = f"Its node restarted, or lost the container in another way: nobody saw its end ({end.reason})."
+    return Failure(Reason.NODE_SHUTDOWN, why)
 
 
 def _lost() -> Failure:
