@@ -19,9 +19,9 @@ BUILD = $(ENGINE) build --label org.opencontainers.image.revision=$(REVISION) $(
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
-demo: $(VENV)/light ## quickstart on an embedded cluster; KEEP=1 leaves it running, CLUSTER=current uses your kubeconfig
+demo: $(VENV)/light ## quickstart on an embedded cluster; KEEP=1 leaves it running, CLUSTER=current uses your kubeconfig, NODE=real a kubelet
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy $(if $(filter current,$(CLUSTER)),,control-plane)
-	@$(BIN)/python -m cluster demo $(if $(KEEP),--keep) $(if $(CLUSTER),--cluster=$(CLUSTER))
+	@$(BIN)/python -m cluster demo $(if $(KEEP),--keep) $(if $(CLUSTER),--cluster=$(CLUSTER),$(if $(NODE),--cluster=$(NODE)))
 
 test: check ## all checks and tests, the end-to-end tests on an embedded Kubernetes control plane included
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane

@@ -7,7 +7,7 @@ import sys
 
 from cluster.bench import PARTS, bench
 from cluster.binary import find_or_build
-from cluster.demo import demo
+from cluster.demo import Where, demo
 from cluster.errors import ClusterError
 
 
@@ -18,14 +18,14 @@ def main() -> int:
     commands.add_parser("build", help="find the control plane's program, or build it, and print its path")
     show = commands.add_parser("demo", help="run the quick start")
     show.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C")
-    show.add_argument("--cluster", choices=["embedded", "current"], default="embedded", help="where to run it")
+    show.add_argument("--cluster", choices=[*Where], default=Where.EMBEDDED, help="where to run it")
     measure = commands.add_parser("bench", help="measure the operator and the runner")
     # With "choices", argparse would refuse to be given none.
     measure.add_argument("parts", nargs="*", type=_part, metavar="PART", help=f"{', '.join(PARTS)}; without any, all")
     measure.add_argument("--only", nargs="+", choices=PARTS, default=[], metavar="PART", help="the same")
     arguments = parser.parse_args()
     if arguments.command == "demo":
-        return demo(keep=arguments.keep, current=arguments.cluster == "current")
+        return demo(Where(arguments.cluster), keep=arguments.keep)
     if arguments.command == "bench":
         return bench([*arguments.parts, *arguments.only])
     return _build()

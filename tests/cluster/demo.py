@@ -1,4 +1,7 @@
-"""`make demo`: the quick start from nothing to p95, on an embedded cluster or on the current one of your kubeconfig."""
+"""`make demo`: the quick start from nothing to p95, on an embedded cluster or on the current one of your kubeconfig.
+
+The embedded cluster has the node agent, which runs pods as processes of this machine, or a real node.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -24,6 +28,16 @@ from cluster.kubectl import find_kubectl, run_kubectl
 from cluster.node_agent import NodeAgent
 from cluster.nodes import cpu_node
 from cluster.operator_process import CRDS, REPOSITORY, ROLES, SERVICE_ACCOUNT, OperatorProcess
+from cluster.real import RealNode
+from cluster.real.provisioning import (
+    RUNNER,
+    deploy_operator,
+    enforce_restricted,
+    lend_libraries,
+    operator_log,
+    operator_metrics_path,
+)
+from cluster.real.python_images import python_images
 
 Kubectl = Callable[..., str]
 
@@ -40,19 +54,36 @@ class Stage:
 
     kubectl: Kubectl
     namespace: str
-    operator: OperatorProcess
-    kubeconfig: Path | None
+    metrics: Callable[[], str]
+    """Gives what the operator exports."""
+    metrics_command: str
+    """The same for people."""
+    log: Callable[[], str]
+    """Gives the operator's log."""
+    kubeconfig: Path | None = None
     """The embedded cluster's, for an administrator; None for the current cluster."""
+    runner: Mapping[str, Any] = field(default_factory=dict)
+    """For `spec.runner`: what the cluster's runners need."""
 
 
-def demo(*, keep: bool, current: bool) -> int:
+class Where(StrEnum):
+    """The clusters on which the demo can run."""
+
+    EMBEDDED = "embedded"
+    REAL = "real"
+    CURRENT = "current"
+
+
+def demo(where: Where, *, keep: bool) -> int:
     """Run the quick start and print what it yields; return the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
-        with _current_cluster() if current else _embedded_cluster() as stage:
+        with _CLUSTERS[where]() as stage:
             say(f"Applying {QUICKSTART.relative_to(REPOSITORY)}: some six minutes on two cores.")
-            stage.kubectl("apply", f"--filename={QUICKSTART}", f"--namespace={stage.namespace}")
+            manifest = yaml.safe_load(QUICKSTART.read_text())
+            manifest["spec"] |= {"runner": dict(stage.runner)} if stage.runner else {}
+            stage.kubectl("apply", "--filename=-", f"--namespace={stage.namespace}", stdin=yaml.safe_dump(manifest))
             succeeded = _watch(stage)
             _show(stage)
             if keep:
@@ -82,7 +113,30 @@ def _embedded_cluster() -> Iterator[Stage]:
         control_plane.kubectl("apply", f"--filename={ROLES}")
         kubeconfig = control_plane.kubeconfig_for(SERVICE_ACCOUNT)
         with OperatorProcess(kubeconfig, control_plane.folder / "operator.log") as operator:
-            yield Stage(control_plane.kubectl, "default", operator, control_plane.kubeconfig)
+            yield _stage(operator, control_plane.kubectl, "default", control_plane.kubeconfig)
+
+
+@contextmanager
+def _real_node() -> Iterator[Stage]:
+    say("Starting a control plane, containerd, kubelet and kube-proxy (about fifteen seconds).")
+    with RealNode(manifests=CRDS, progress=say) as node, tempfile.TemporaryDirectory() as folder:
+        say("Building the images of the operator and the runner, and starting the operator as a Deployment.")
+        images = python_images(Path(folder))
+        node.load_images((images.runner, images.operator), Path(folder))
+        kubectl = node.control_plane.kubectl
+        deploy_operator(node.control_plane)
+        enforce_restricted(node.control_plane, "default")
+        lend_libraries(node.control_plane, "default")
+        path = operator_metrics_path(node.control_plane)
+        yield Stage(
+            kubectl,
+            "default",
+            metrics=lambda: kubectl("get", f"--raw={path}"),
+            metrics_command=f"kubectl get --raw {path}",
+            log=lambda: operator_log(node.control_plane),
+            kubeconfig=node.control_plane.kubeconfig,
+            runner=RUNNER,
+        )
 
 
 @contextmanager
@@ -106,7 +160,26 @@ def _current_cluster() -> Iterator[Stage]:
         kubectl("create", "namespace", namespace)
         stack.callback(kubectl, "delete", "namespace", namespace, "--wait=false")
         stack.callback(kubectl, "delete", "ib", "--all", f"--namespace={namespace}", "--wait=true")
-        yield Stage(kubectl, namespace, operator, None)
+        yield _stage(operator, kubectl, namespace)
+
+
+_CLUSTERS: Final[Mapping[Where, Callable[[], AbstractContextManager[Stage]]]] = {
+    Where.EMBEDDED: _embedded_cluster,
+    Where.REAL: _real_node,
+    Where.CURRENT: _current_cluster,
+}
+
+
+def _stage(operator: OperatorProcess, kubectl: Kubectl, namespace: str, kubeconfig: Path | None = None) -> Stage:
+    """Return the cluster in which an operator of this machine works."""
+    return Stage(
+        kubectl,
+        namespace,
+        metrics=operator.metrics,
+        metrics_command=f"curl --silent http://127.0.0.1:{operator.metrics_port}/metrics",
+        log=operator.log.read_text,
+        kubeconfig=kubeconfig,
+    )
 
 
 def _make_if_missing(stack: ExitStack, kubectl: Kubectl, document: dict[str, Any]) -> None:
@@ -148,7 +221,7 @@ def _watch(stage: Stage) -> bool:
             return ready["status"] == "True"
         time.sleep(_LOOK_SECONDS)
     say(f"Not finished after {_LONGEST_SECONDS:.0f} s; the end of the operator's log:")
-    say("\n".join(stage.operator.log.read_text().splitlines()[-20:]))
+    say("\n".join(stage.log().splitlines()[-20:]))
     return False
 
 
@@ -156,9 +229,9 @@ def _show(stage: Stage) -> None:
     for command in (("get", "ib", NAME), ("get", "ibr", f"--selector=inferbench.dev/benchmark={NAME}")):
         say(f"\n$ kubectl {' '.join(command)}")
         say(stage.kubectl(*command, f"--namespace={stage.namespace}").rstrip())
-    say(f"\n$ curl --silent http://127.0.0.1:{stage.operator.metrics_port}/metrics | grep 'quantile=\"0.95\"'")
+    say(f"\n$ {stage.metrics_command} | grep 'quantile=\"0.95\"'")
     wanted = ('quantile="0.95"', f'namespace="{stage.namespace}"')
-    lines = stage.operator.metrics().splitlines()
+    lines = stage.metrics().splitlines()
     say("\n".join(line for line in lines if all(word in line for word in wanted)))
 
 

@@ -11,7 +11,7 @@ import pytest
 from cluster.operator_process import CRDS
 from cluster.real import RealNode
 from cluster.real.images import Image
-from cluster.real.provisioning import deploy_operator, enforce_restricted, lend_libraries
+from cluster.real.provisioning import deploy_operator, enforce_restricted, lend_libraries, operator_log
 from cluster.real.python_images import python_images
 from e2e_harness import Harness
 
@@ -44,7 +44,7 @@ def operated(node: RealNode, images: tuple[Image, ...], tmp_path_factory: pytest
     node.load_images(images, tmp_path_factory.mktemp("archive"))
     deploy_operator(node.control_plane)
     yield node
-    log = node.control_plane.kubectl("logs", "--namespace=inferbench-system", "deployment/inferbench-operator")
+    log = operator_log(node.control_plane)
     assert "Traceback" not in log, log
     assert 'User "system:serviceaccount' not in log, f"the role lacks a right: {log}"
 

@@ -7,7 +7,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.operator_process import REPOSITORY
-from cluster.real.provisioning import RUNNER
+from cluster.real.provisioning import RUNNER, operator_metrics_path
 from e2e_harness import Harness, Json
 from node_testing.containers import confinement, running_supervisor
 from node_testing.models import BERT, DISTILBERT
@@ -65,9 +65,7 @@ def test_quickstart_gives_a_p95_of_each_cell_on_a_real_node(harness: Harness) ->
 
 def p95_series(harness: Harness) -> dict[tuple[str, str], float]:
     """Return what the operator's pod exports, by model and length."""
-    names = "--namespace=inferbench-system", "--selector=app.kubernetes.io/name=inferbench-operator"
-    (pod,) = harness.control_plane.kubectl("get", "pods", *names, "--output=name").split()
-    path = f"/api/v1/namespaces/inferbench-system/pods/{pod.removeprefix('pod/')}:8080/proxy/metrics"
+    path = operator_metrics_path(harness.control_plane)
     return {
         (sample.labels["model"], sample.labels["sequence_length"]): sample.value
         for family in text_string_to_metric_families(harness.control_plane.kubectl("get", f"--raw={path}"))

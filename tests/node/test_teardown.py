@@ -15,8 +15,10 @@ import pytest
 
 from cluster.kubectl import run_kubectl
 from cluster.observing import eventually
-from cluster.real import RealNode
+from cluster.real import NodeUnavailableError, RealNode
 from cluster.real.images import BUSYBOX_IMAGE
+from cluster.real.machine import run
+from cluster.real.packages import find_or_unpack
 from node_testing.traces import differences, traces
 
 pytestmark = pytest.mark.node
@@ -69,13 +71,28 @@ def test_a_node_that_is_stopped_leaves_nothing() -> None:
 
 
 @pytest.mark.usefixtures("untouched")
+def test_a_machine_that_is_a_node_already_is_left_alone() -> None:
+    """Somebody else's kube-proxy has its tables under the same names: they stay, and the start is refused."""
+    programs = find_or_unpack()
+    run(programs, str(programs.nft), "add", "table", "ip", "kube-proxy")
+    try:
+        with pytest.raises(NodeUnavailableError, match="is a node of a cluster already"):
+            RealNode().start()
+        assert "table ip kube-proxy" in run(programs, str(programs.nft), "list", "tables")
+    finally:
+        run(programs, str(programs.nft), "delete", "table", "ip", "kube-proxy")
+
+
+@pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("guard", ["guarded", "unguarded"])
 def test_a_node_whose_starter_is_killed_leaves_nothing(guard: str) -> None:
     """The guard takes all away; where it is killed as well, the next start does."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
     with subprocess.Popen([sys.executable, "-c", STARTER], stdout=subprocess.PIPE, text=True, env=env) as starter:
         assert starter.stdout is not None
-        run_a_pod(Path(starter.stdout.readline().strip()))
+        told = starter.stdout.readline().strip()
+        assert told, "it started"
+        run_a_pod(Path(told))
         if guard == "unguarded":
             (watching,) = (
                 child for child in psutil.Process(starter.pid).children() if "cleanup.py" in " ".join(child.cmdline())

@@ -12,14 +12,12 @@ from cluster.observing import eventually
 from cluster.real.cleanup import DATA
 from inferbench_runner.contract import CompactReport
 
-_GONE = (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess)
-
 
 def supervisors() -> Iterator[int]:
     """Yield the first process of each runner that is in a container."""
     ours = Path("/proc/self/ns/mnt").readlink()
     for process in psutil.process_iter():
-        with suppress(*_GONE):
+        with suppress(OSError, psutil.Error):  # it has ended, or is not for us to look at
             contained = Path(f"/proc/{process.pid}/ns/mnt").readlink() != ours
             if contained and process.cmdline()[1:3] == ["-m", "inferbench_runner"]:
                 yield process.pid

@@ -54,13 +54,14 @@ class Claim:
 
         Raises:
             NodeUnavailableError: It is not ours to take.
+            CleanupError: What an earlier node has left can't be taken away.
         """
         _refuse_unless_root_on_linux()
         lock = _lock()
         try:
             if left := cleanup.Record.read():
                 progress("Taking away what an earlier node has left behind.")
-                cleanup.undo(left)
+                _undo(left)
             _refuse_beside_another_node(programs)
             address = _free_address()
             record = cleanup.Record(
@@ -109,6 +110,13 @@ def run(programs: Programs, *command: str) -> str:
         message = f"{' '.join(command)} failed: {done.stderr.strip()}"
         raise NodeUnavailableError(message)
     return done.stdout
+
+
+def _undo(left: cleanup.Record) -> None:
+    try:
+        cleanup.undo(left)
+    except OSError as error:
+        raise CleanupError(str(error)) from error
 
 
 def _refuse_unless_root_on_linux() -> None:

@@ -61,6 +61,7 @@ class RealNode:
         self._programs: Programs | None = None
         self._commands: dict[str, tuple[str, ...]] = {}
         self._running: dict[str, GuardedProcess] = {}
+        self._kubelet_since = 0
         self._proxy_health_port = 0
 
     def __enter__(self) -> Self:
@@ -131,6 +132,8 @@ class RealNode:
     def start_part(self, name: str) -> None:
         """Start a part that does not run; only containerd is waited for."""
         log = self.log(name)
+        if name == KUBELET:
+            self._kubelet_since = int(time.time())
         if name not in self._running:
             with log.open("ab") as output:
                 self._running[name] = GuardedProcess.start(
@@ -168,8 +171,7 @@ class RealNode:
 
     def wait_until_ready(self) -> None:
         """Return when the kubelet that runs now says that its node is ready, and services are reachable."""
-        began = int(time.time())
-        self._wait(KUBELET, "did not make its node ready", lambda: self._is_ready(began))
+        self._wait(KUBELET, "did not make its node ready", self._is_ready)
         self._wait(KUBE_PROXY, "did not set up the services", lambda: _answers(self._proxy_health_port))
 
     def load_images(self, images: Sequence[Image], folder: Path) -> None:
@@ -223,15 +225,15 @@ class RealNode:
         command = [program, f"--address={cleanup.CONTAINERD_SOCKET}", f"--timeout={_READY_SECONDS:g}s", *arguments]
         return subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
 
-    def _is_ready(self, since: int) -> bool:
-        """Whether the node is ready by a heartbeat that is not from before `since`."""
+    def _is_ready(self) -> bool:
+        """Whether the node is ready by a heartbeat of the kubelet that runs now."""
         with suppress(ClusterError):
             text = self.control_plane.kubectl("get", "node", NAME, "--ignore-not-found", "--output=json")
             node: dict[str, Any] = json.loads(text or "{}")
             conditions = {found["type"]: found for found in node.get("status", {}).get("conditions", [])}
             if ready := conditions.get("Ready"):
                 heartbeat = datetime.fromisoformat(ready["lastHeartbeatTime"]).timestamp()
-                return ready["status"] == "True" and heartbeat >= since and not node["spec"].get("taints")
+                return ready["status"] == "True" and heartbeat >= self._kubelet_since and not node["spec"].get("taints")
         return False
 
     def _wait(self, name: str, failure: str, holds: Callable[[], bool]) -> None:

@@ -65,6 +65,18 @@ def wait_for_operator(control_plane: ControlPlane) -> None:
         raise OperatorError(told) from None
 
 
+def operator_metrics_path(control_plane: ControlPlane) -> str:
+    """Return the path on the API server under which the operator's pod answers with its metrics."""
+    chosen = (f"--namespace={OPERATOR_NAMESPACE}", f"--selector=app.kubernetes.io/name={OPERATOR_NAME}")
+    pod = control_plane.kubectl("get", "pods", *chosen, "--output=jsonpath={.items[0].metadata.name}")
+    return f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod}:8080/proxy/metrics"
+
+
+def operator_log(control_plane: ControlPlane) -> str:
+    """Return the operator's log."""
+    return control_plane.kubectl("logs", f"--namespace={OPERATOR_NAMESPACE}", f"deployment/{OPERATOR_NAME}")
+
+
 def lend_libraries(control_plane: ControlPlane, namespace: str) -> None:
     """Offer the libraries that are too large for the runner's image as a claim in the namespace.
 

@@ -132,14 +132,14 @@ def _environment(path: Path, wheel: Path, *, extras: Sequence[str], libraries: b
             # Behind the image's own, and without the links to sources that are in there.
             writer.add_text(f"{_SITE_PACKAGES}/libraries.pth", f"{LIBRARIES_MOUNT}\n")
         writer.add(wheel, _SITE_PACKAGES)
-        for found in _needed(Distribution.at(metadata), extras):
+        for found in needed(Distribution.at(metadata), extras):
             for file in found.files or ():
                 if ".." not in file.parts and file.suffix != ".pth":
                     writer.add(Path(str(file.locate())), f"{_SITE_PACKAGES}/{file}")
         return writer.done()
 
 
-def _needed(top: Distribution, extras: Sequence[str]) -> list[Distribution]:
+def needed(top: Distribution, extras: Sequence[str]) -> list[Distribution]:
     """Return the distributions of this environment that an installer would add to `top` with these extras."""
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
