@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -38,6 +38,8 @@ class Server:
     """Kinds that the operator may list by a role that is optional."""
     listed: list[Kind] = field(default_factory=list)
     """Those of them that it has listed, or tried to."""
+    clock: Callable[[], datetime] = now
+    """What the calendar says."""
 
     def all(self, kind: Kind) -> list[Json]:
         """Return copies of all objects of a kind."""
@@ -59,7 +61,7 @@ class Server:
             assert _JOB_NAME.match(name)
         raw["metadata"] |= {
             "uid": f"{kind.plural}-{self.version + 1}",
-            "creationTimestamp": stamp(),
+            "creationTimestamp": written(self.clock()),
             "generation": 1,
         }
         return self._put(kind, name, raw, "ADDED")
@@ -104,8 +106,13 @@ def copied(raw: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def stamp(later: float = 0) -> str:
-    """Return the time in so many seconds as the API server writes it: in whole seconds."""
-    return (now() + timedelta(seconds=later)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    """Return the time in so many seconds as the API server writes it."""
+    return written(now() + timedelta(seconds=later))
+
+
+def written(time: datetime) -> str:
+    """Return a time as the API server writes it: in whole seconds."""
+    return time.replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 class Crash(BaseException):

@@ -22,11 +22,11 @@ from inferbench_operator.kube import reconciler as engine
 from inferbench_operator.kube.kinds import BENCHMARK, JOB, POD, RESULT, Kind
 from inferbench_operator.kube.parse import Key
 from inferbench_operator.kube.reconciler import RESYNC_SECONDS, Reconciler
-from inferbench_operator.models.status import CellState
 from operator_testing.builders import SETTINGS
 from operator_testing.cluster import Cluster, Outcome
 from operator_testing.kstatus import kstatus
 from operator_testing.server import Crash, Faults, Json, Server, ServerClient, create_benchmark
+from operator_testing.soundness import assert_sound
 from operator_testing.virtual_time import EPOCH, VirtualCalendar, VirtualLoop
 
 NAME: Final = "study"
@@ -191,26 +191,8 @@ class World:
         if thorough:
             assert decide(observed, now, settings) == decision, "the same facts lead to the same decision"
             assert repr(observed) == before, "the facts are left as they were"
-        if status := decision.status:
-            raw = {
-                "metadata": {"generation": observed.benchmark.generation},
-                "status": status.model_dump(mode="json", exclude_none=True),
-            }
-            types = [condition["type"] for condition in raw["status"]["conditions"]]
-            assert not {"Reconciling", "Stalled"} <= set(types), "never both"
-            open_ = [entry for entry in status.results if not entry.state.terminal]
-            failed = [entry for entry in status.results if entry.state is CellState.FAILED]
-            refused = observed.benchmark.spec is None or not status.results or "Accepted" in _false(raw)
-            given_up = any(entry.state is CellState.SKIPPED for entry in status.results)
-            wanted = "InProgress" if open_ else "Failed" if failed or refused or given_up else "Current"
-            assert kstatus(raw) == wanted
-            if any(entry.state in {CellState.WAITING, CellState.RUNNING} for entry in open_):
-                assert decision.look_again_at, "whatever is waited for has a deadline"
+        assert_sound(observed, decision, now)
         return decision
-
-
-def _false(raw: Json) -> set[str]:
-    return {found["type"] for found in raw["status"]["conditions"] if found["status"] == "False"}
 
 
 def play(script: Script) -> World:
