@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 import tempfile
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -119,10 +120,11 @@ def test_a_child_is_told_of_the_folder(tmp_path: Path, monkeypatch: pytest.Monke
     child = Child(plan(model={"id": str(tmp_path), "revision": "exit measure 1 9"}), open_dying, scratch)
     try:
         (process,) = multiprocessing.active_children()
-        told = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+        while not (told := Path(f"/proc/{process.pid}/environ").read_bytes()):  # Empty while the kernel loads Python.
+            time.sleep(0.01)
     finally:
         child.kill()
-    assert [line for line in told if line.startswith(b"INFERBENCH_SCRATCH=")] == (
+    assert [line for line in told.split(b"\0") if line.startswith(b"INFERBENCH_SCRATCH=")] == (
         [b"INFERBENCH_SCRATCH=/run/folder"] if scratch else []
     )
     assert dict(os.environ) == before
