@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,18 +27,21 @@ def _id(row: Row) -> str:
     return row.id
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[False, True], ids=["undisturbed", "operator killed"])
 def stage(
-    control_plane: ControlPlane, operator_kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    control_plane: ControlPlane,
+    operator_kubeconfig: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
-    """One operator for all rows: starting it takes longer than most of them."""
+    """One operator for all rows, as starting it takes longer than most of them; or one that is killed in each."""
     log = tmp_path_factory.mktemp("situations") / "operator.log"
     with (
         NodeAgent(control_plane) as agent,
         OperatorProcess(operator_kubeconfig, log) as operator,
         Chronicle(control_plane) as chronicle,
     ):
-        yield Stage(control_plane, agent, operator, chronicle)
+        yield Stage(control_plane, agent, operator, chronicle, kills=request.param)
     text = log.read_text()
     assert "Traceback" not in text, text
     assert 'User "system:serviceaccount' not in text, f"the role lacks a right: {text}"
@@ -45,12 +50,14 @@ def stage(
 @pytest.fixture(scope="module", autouse=True)
 def played(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[None]]]:
     """The patient rows that were selected, which are played beside all others, from the start on."""
-    rows = [item.callspec.params["patient"] for item in request.session.items if "patient" in _params(item)]
+    selected = [params for item in request.session.items if "patient" in (params := _params(item))]
+    rows = [params["patient"] for params in selected if params["stage"] == stage.kills]
+    others_kill = replace(stage, kills=False)
     with ThreadPoolExecutor(max_workers=max(len(rows), 1)) as pool:
-        yield {row.id: pool.submit(stage.play, row) for row in rows}
+        yield {row.id: pool.submit(others_kill.play, row) for row in rows}
 
 
-def _params(item: pytest.Item) -> Mapping[str, object]:
+def _params(item: pytest.Item) -> Mapping[str, Any]:
     return item.callspec.params if hasattr(item, "callspec") else {}
 
 
@@ -66,12 +73,6 @@ def test_patient_rows_have_their_instance_types_alone() -> None:
 def test_situation(stage: Stage, row: Row) -> None:
     """The status says at every moment what is true, and in the end what has become of each cell and why."""
     stage.play(row)
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.with_kill], ids=_id)
-def test_situation_in_which_the_operator_is_killed(stage: Stage, row: Row) -> None:
-    """It makes no difference if the operator is killed before something happens, and is started again after it."""
-    stage.play(row, kill=True)
 
 
 @pytest.mark.parametrize("patient", patient.ROWS, ids=_id)

@@ -65,7 +65,7 @@ ROWS: Final = (
         meanwhile=(shows("running"), drain()),
         end=(Cells(attempts=2, disruptions=1),),
         jobs=2,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a drain after the first of two shapes",
@@ -142,7 +142,7 @@ ROWS: Final = (
         ),
         end=(Cells(attempts=2, disruptions=1),),
         jobs=2,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a pod of higher priority that keeps the device",
@@ -160,7 +160,7 @@ ROWS: Final = (
         meanwhile=(shows("running"), evict()),
         end=(Cells(count=1), Cells(count=1, attempts=2)),
         jobs=2,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a node that is cordoned, drained and given back",
@@ -186,7 +186,7 @@ ROWS: Final = (
             meanwhile=(condition("Stalled", "True", "CellsFailed"), act, let_pass(1)),
             end=(Cells(state="failed", reason="RunnerKilled"),),
             jobs=1,
-            with_kill=True,
+            is_killed_before_acts=True,
         )
         for what, act in (
             ("a person who deletes its pod", delete_pod()),
@@ -202,7 +202,7 @@ ROWS: Final = (
         meanwhile=(shows("running"), delete_job()),
         end=(Cells(attempts=2),),
         jobs=2,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a Job that a person deletes while it waits",

@@ -190,7 +190,7 @@ ROWS: Final = (
         ),
         end=(Cells(attempts=2),),
         jobs=2,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a device with a fault of its own, and no other node ever",

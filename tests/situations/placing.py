@@ -118,7 +118,7 @@ OBSTACLES: Final = (
             shows("waiting", "Unschedulable", "available", capacity="False", ready="WaitingForCapacity"),
             add_node("late", "inf2.xlarge"),
         ),
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="no node, until the deadline",
@@ -185,7 +185,7 @@ OBSTACLES: Final = (
         spec=on("inf2.48xlarge"),
         before=(cordon("a"),),
         meanwhile=(shows("waiting", "Unschedulable", "unschedulable", capacity="False"), uncordon("a")),
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a device that another pod has",
@@ -193,7 +193,7 @@ OBSTACLES: Final = (
         spec=on("inf2.xlarge"),
         before=(occupy(NEURON),),
         meanwhile=(shows("waiting", "Unschedulable", f"Insufficient {NEURON}", capacity="False"), vacate()),
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="one of all devices that another pod has",

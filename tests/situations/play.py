@@ -27,39 +27,43 @@ class Stage:
     agent: NodeAgent
     operator: OperatorProcess
     chronicle: Chronicle
+    kills: bool
+    """Whether the operator is killed in each row that is played, and started again."""
 
-    def play(self, row: Row, *, kill: bool = False) -> None:
-        """Play a row in a namespace of its own; with `kill`, the operator is not there while something happens."""
+    def play(self, row: Row) -> None:
+        """Play a row in a namespace of its own."""
         namespace = f"situation-{uuid4().hex[:8]}"
         story = Story(self.chronicle, namespace, row.patience_seconds)
         scene = Scene(self.control_plane, self.agent, self.operator, self.chronicle, namespace, story)
         scene.open()
         self.agent.script(_script(row, namespace))
         try:
-            self._play(row, scene, kill=kill)
+            self._play(row, scene)
         except Exception as error:
             error.add_note(story.told())
             raise
         finally:
             scene.close()
 
-    def _play(self, row: Row, scene: Scene, *, kill: bool) -> None:
+    def _play(self, row: Row, scene: Scene) -> None:
         for name, node in row.nodes.items():
             scene.add_node(name, node)
         for act in row.before:
             act(scene)
         _apply(row, scene)
+        if self.kills and not row.is_killed_before_acts:
+            scene.wait(Wait("the operator has begun", BENCHMARKS, _has_begun))
+            self._kill_while(lambda: None)
         for step in row.meanwhile:
             if isinstance(step, Wait):
                 scene.wait(step)
+            elif self.kills and row.is_killed_before_acts:
+                self._kill_while(partial(step, scene))
             else:
-                self._act(partial(step, scene), kill=kill)
+                step(scene)
         _compare(row, scene)
 
-    def _act(self, act: Callable[[], object], *, kill: bool) -> None:
-        if not kill:
-            act()
-            return
+    def _kill_while(self, act: Callable[[], object]) -> None:
         self.operator.kill()
         try:
             act()
@@ -103,6 +107,10 @@ def _compare(row: Row, scene: Scene) -> None:
         if is_runner(version.raw):
             limits = version.raw["spec"]["containers"][0]["resources"].get("limits", {})
             assert row.asks.items() <= limits.items()
+
+
+def _has_begun(raw: Json) -> bool:
+    return is_over(raw) or any(entry["state"] != "pending" for entry in raw["status"].get("results", []))
 
 
 def _is_over(name: str, raw: Json) -> bool:

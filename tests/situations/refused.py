@@ -17,7 +17,7 @@ ROWS: Final = (
         before=(limit("count/jobs.batch"),),
         meanwhile=(condition("Ready", "False", "JobRefused", "exceeded quota"), lift_limit()),
         jobs=1,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a namespace under the restricted Pod Security Standard",

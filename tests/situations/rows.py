@@ -57,8 +57,8 @@ class Row:
     """Number of unfinished Jobs that is exceeded at no time; None where it is not to be counted."""
     patience_seconds: float = 60
     """How long each fact is waited for, before it counts as one that never happens."""
-    with_kill: bool = False
-    """Whether the row is also played with an operator that is killed before each act and started after it."""
+    is_killed_before_acts: bool = False
+    """Where the operator is killed: before each act, to be started after it; or by default once it has begun."""
 
     @property
     def instance_types(self) -> frozenset[str]:

@@ -55,7 +55,7 @@ ROWS: Final = (
             create("secret", "generic", "hub", "--from-literal=token=x"),
         ),
         jobs=1,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a secret that is missing, until the deadline",

@@ -25,7 +25,7 @@ SUSPENDED: Final = (
         spec={**on("inf2.xlarge"), "suspend": True},
         meanwhile=(condition("Ready", "False", "Suspended"), set_spec(suspend=False)),
         jobs=1,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="suspended while it runs, to finish what runs",
@@ -43,7 +43,7 @@ SUSPENDED: Final = (
         end=(Cells(count=4),),
         jobs=2,
         at_once=1,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="suspended while it runs, to stop what runs",
@@ -61,7 +61,7 @@ SUSPENDED: Final = (
         end=(Cells(attempts=2, stops=1),),
         jobs=2,
         at_once=1,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="suspended while it waits for a node, to stop it",
@@ -119,7 +119,7 @@ CANCELLED: Final = (
         meanwhile=(shows("succeeded"), shows("running"), set_spec(cancel=True)),
         end=(Cells(), Cells(state="skipped", reason="Cancelled", stops=1)),
         jobs=2,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="cancelled while it runs, and taken back",
@@ -146,7 +146,7 @@ RERUN: Final = (
         spec=on("inf2.xlarge"),
         meanwhile=(over("Created"), rerun("a"), over("Rerun")),
         jobs=2,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="another run in the middle of the first",
@@ -156,7 +156,7 @@ RERUN: Final = (
         meanwhile=(shows("running"), rerun("a"), over("Rerun")),
         jobs=2,
         at_once=1,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a failed run, and another one",
@@ -181,7 +181,7 @@ RERUN: Final = (
         ),
         end=(Cells(state="reused", attempts=0), Cells(count=4)),
         jobs=4,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="Jobs that are removed soon after the run",
@@ -202,7 +202,7 @@ QUEUED: Final = (
         before=(queue_up(),),
         meanwhile=(shows("waiting", "Queued", ready="Queued"), let_pass(6), suspend_job(value=False)),
         jobs=1,
-        with_kill=True,
+        is_killed_before_acts=True,
     ),
     Row(
         id="a queue that lets the Job go to a node that is not there yet",

@@ -337,6 +337,13 @@ ENDED_ROWS = [
         "exit code 143",
         id="a pod that the Job controller deletes when the Job's own time is up",
     ),
+    pytest.param(
+        _attempt(ended(exit_code=143, gone_at=ago(1)), deleting=True),
+        Reason.JOB_LOST,
+        True,
+        "The Job was deleted",
+        id="a pod that goes with its Job",
+    ),
     pytest.param(_attempt(ended()), Reason.NO_REPORT, True, "without a report", id="a good end without a report"),
     pytest.param(
         _attempt(ended(report_error="it names a cell twice")),

@@ -585,6 +585,15 @@ def test_a_job_that_the_server_refuses_fails_its_cells() -> None:
     assert again.status == decision.status
 
 
+def test_a_run_that_failed_for_a_refused_job_stays_over() -> None:
+    """After a restart the status alone knows; a changed specification has the Job tried again."""
+    of = _started()
+    status = _status(_decide(observed(of, refusals=_refusal_of(of))))
+    assert _decide(observed(replace(of, status=status))) == Decision(status=status)
+    edited = replace(of, status=status, generation=of.generation + 1)
+    assert _decide(observed(edited)).create_jobs
+
+
 def test_a_refused_job_does_not_keep_others_from_running() -> None:
     """With one Job at a time, the second plan has its turn."""
     wanted = spec(models=[{"name": f"m{i}", "id": f"org/m{i}"} for i in range(2)], execution={"maxParallelJobs": 1})

@@ -12,6 +12,7 @@ from inferbench_operator.core.decide import decide
 from inferbench_operator.core.facts import ClusterWarning, Observed
 from inferbench_operator.kube.errors import KubernetesError
 from inferbench_operator.kube.gather import gather
+from inferbench_operator.kube.kinds import JOB
 from inferbench_runner.contract import REPORT_MARK
 from operator_testing.builders import (
     NOW,
@@ -40,7 +41,8 @@ class _LogClient(ServerClient):
     """Counts how often logs are read, and about whom Events are asked for."""
 
     def __init__(self, text: str | KubernetesError = "", warning: Json | KubernetesError | None = None) -> None:
-        super().__init__(Server())
+        self.server = Server()
+        super().__init__(self.server)
         self.text = text
         self.warning = warning
         self.read = 0
@@ -120,6 +122,25 @@ async def test_a_missing_log_costs_only_the_details(log: str | KubernetesError) 
     assert attempt.pod
     assert attempt.pod.terminated
     assert attempt.pod.terminated.report
+
+
+@pytest.mark.parametrize(
+    ("job", "deleting"),
+    [
+        pytest.param(None, True, id="it is gone"),
+        pytest.param({"uid": "another"}, True, id="another has its name"),
+        pytest.param({"deletionTimestamp": "2026-01-05T12:00:00Z"}, True, id="it is on its way out"),
+        pytest.param({}, False, id="it is there"),
+    ],
+)
+async def test_a_pod_may_have_gone_with_its_job(job: Json | None, deleting: bool) -> None:  # noqa: FBT001 - a parameter
+    """Nothing says that the watch of Jobs is as fast as the one of pods."""
+    attempt = attempt_of(benchmark(WANTED), pod=running(gone_at=ago(1)))
+    client = _LogClient()
+    if job is not None:
+        client.server.objects[JOB, attempt.name] = {"metadata": {"uid": attempt.uid} | job}
+    facts, _ = await gather(_waiting(attempt), client, NOW)
+    assert facts.attempts == (replace(attempt, deleting=deleting),)
 
 
 def _waiting(*attempts: Any) -> Observed:  # noqa: ANN401 - attempts

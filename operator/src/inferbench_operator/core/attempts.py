@@ -115,7 +115,7 @@ def judge(
     if attempt.finished_at:
         return _job_ended(attempt, attempt.finished_at + _LAST_CALL, now)
     if attempt.deleting:
-        return _all_failed(attempt, Failure(Reason.JOB_LOST, "The Job was deleted before its runner had reported."))
+        return _all_failed(attempt, _job_lost())
     found = _in_progress(attempt, policy, now)
     if attempt.pod and attempt.pod.gone_at and found.look_again_at:
         return replace(found, look_again_at=min(found.look_again_at, attempt.pod.gone_at + _LOST_GRACE))
@@ -302,9 +302,11 @@ def _disruption(pod: Pod) -> Failure | None:
 
 
 def _deletion(attempt: Attempt, pod: Pod, end: Termination) -> Failure | None:
-    """Return that somebody deleted the pod and so ended its runner; None where that, or the Job, ended by itself."""
+    """Return that somebody deleted the pod, or its Job, and so ended the runner; None where either ended by itself."""
     stopped = pod.gone_at and end.exit_code in _STOPPED_EXIT_CODES and end.reason != "OOMKilled"
-    return _lost() if stopped and attempt.failed_reason in {"", _POD_FAILED} else None
+    if not stopped or attempt.failed_reason not in {"", _POD_FAILED}:
+        return None
+    return _job_lost() if attempt.deleting else _lost()
 
 
 def _unseen_end(pod: Pod, end: Termination) -> Failure | None:
@@ -313,6 +315,10 @@ def _unseen_end(pod: Pod, end: Termination) -> Failure | None:
         return None
     why = f"Its node restarted, or lost the container in another way: nobody saw its end ({end.reason})."
     return Failure(Reason.NODE_SHUTDOWN, why)
+
+
+def _job_lost() -> Failure:
+    return Failure(Reason.JOB_LOST, "The Job was deleted before its runner had reported.")
 
 
 def _lost() -> Failure:

@@ -302,16 +302,29 @@ def _plans(situation: Situation) -> Iterator[PlanGroup]:
 def _refused(
     situation: Situation, entries: Mapping[str, CellStatus], refusals: Mapping[str, str]
 ) -> dict[str, CellStatus]:
-    """Return failed entries for the cells whose next Job the API server has refused."""
+    """Return failed entries for the cells whose next Job the API server has refused, now or before a restart."""
+    told = _refused_before(situation)
     failed: dict[str, CellStatus] = {}
-    for plan in _plans(situation) if refusals else ():
+    for plan in _plans(situation) if refusals or told else ():
         missing = _missing(plan, entries)
-        refusal = refusals.get(_next_job_name(situation, plan, entries))
-        if missing and refusal:
-            why = names.shortened(f"The API server refuses the Job; correct spec.runner: {refusal}", _MESSAGE_LENGTH)
-            update = {"state": CellState.FAILED, "reason": Reason.JOB_REFUSED.value, "message": why}
-            failed |= {cell.hash: entries[cell.hash].model_copy(update=update) for cell in missing}
+        refusal = refusals.get(_next_job_name(situation, plan, entries)) if missing else None
+        if refusal:
+            why = f"The API server refuses the Job; correct spec.runner: {refusal}"
+            told |= dict.fromkeys((cell.hash for cell in missing), names.shortened(why, _MESSAGE_LENGTH))
+        for cell in missing:
+            if why := told.get(cell.hash, ""):
+                update = {"state": CellState.FAILED, "reason": Reason.JOB_REFUSED.value, "message": why}
+                failed[cell.hash] = entries[cell.hash].model_copy(update=update)
     return failed
+
+
+def _refused_before(situation: Situation) -> dict[str, str]:
+    """Return what the status says of refused Jobs, by cell: a run that has failed for them does not begin again."""
+    benchmark = situation.benchmark
+    if benchmark.status.observed_generation != benchmark.generation:
+        return {}
+    entries = situation.before.values()
+    return {entry.cell: entry.message for entry in entries if entry.has_failed and entry.reason == Reason.JOB_REFUSED}
 
 
 def _missing(plan: PlanGroup, entries: Mapping[str, CellStatus]) -> list[Cell]:

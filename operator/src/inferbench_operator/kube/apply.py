@@ -68,7 +68,7 @@ class Applier:
     def refusals(self, benchmark: Benchmark) -> Mapping[str, str]:
         """Return why the API server refused Jobs of this generation of the benchmark, by name of the Job.
 
-        Kept in memory only: after a restart the Job is tried, and refused, once more.
+        Kept until the status says so.
         """
         of, found = self._refusals.get(Key(benchmark.namespace, benchmark.name), (("", 0), {}))
         return found if of == (benchmark.uid, benchmark.generation) else {}

@@ -90,6 +90,14 @@ class Client:
         """Return an object."""
         return await self._json("GET", kind.path(namespace, name), kind)
 
+    async def exists(self, kind: Kind, namespace: str, name: str, *, uid: str) -> bool:
+        """Whether exactly this object is there and not on its way out."""
+        try:
+            found = await self.get(kind, namespace, name)
+        except NotFoundError:
+            return False
+        return bool(found["metadata"]["uid"] == uid and not found["metadata"].get("deletionTimestamp"))
+
     async def replace(self, kind: Kind, namespace: str, name: str, manifest: Json) -> Json:
         """Replace an object; the manifest's resourceVersion guards against lost updates."""
         return await self._json("PUT", kind.path(namespace, name), kind, body=manifest)

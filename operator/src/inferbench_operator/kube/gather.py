@@ -14,6 +14,7 @@ from inferbench_operator.core.names import RUNNER_CONTAINER
 from inferbench_operator.core.reports import parse_full
 from inferbench_operator.kube.client import Client
 from inferbench_operator.kube.errors import KubernetesError
+from inferbench_operator.kube.kinds import JOB
 from inferbench_runner.contract import FULL_REPORT_BYTES
 
 _LOG_BYTES: Final = FULL_REPORT_BYTES + 64 * 1024
@@ -30,8 +31,10 @@ _logger = logging.getLogger(__name__)
 async def gather(observed: Observed, client: Client, now: datetime) -> tuple[Observed, datetime | None]:
     """Return the facts of a benchmark with what only logs and Events know, and when to ask these again.
 
-    That is the full reports of attempts whose results are not stored yet, and why others wait.
+    That is the full reports of attempts whose results are not stored yet, why others wait, and whether a Job has gone
+    with its pod.
     """
+    observed = await _with_jobs(observed, client)
     observed = await _with_reports(observed, client)
     silent = [attempt for attempt in _current(observed) if is_silent(attempt)]
     if not silent:
@@ -52,6 +55,20 @@ def _since(attempt: Attempt) -> datetime:
 def _current(observed: Observed) -> list[Attempt]:
     run = observed.benchmark.status.run
     return [attempt for attempt in observed.attempts if run and attempt.run == run.id]
+
+
+async def _with_jobs(observed: Observed, client: Client) -> Observed:
+    """Return the facts with the Jobs marked that somebody has deleted, where so far only their pods were heard to go.
+
+    Each kind has its own watch. Of the pod alone it would seem that the cluster had taken it away.
+    """
+    namespace = observed.benchmark.namespace
+    attempts = []
+    for attempt in observed.attempts:
+        doubtful = attempt.pod and attempt.pod.gone_at and not (attempt.deleting or attempt.finished_at)
+        gone = doubtful and not await client.exists(JOB, namespace, attempt.name, uid=attempt.uid)
+        attempts.append(replace(attempt, deleting=True) if gone else attempt)
+    return replace(observed, attempts=tuple(attempts))
 
 
 async def _with_reports(observed: Observed, client: Client) -> Observed:
