@@ -28,7 +28,7 @@ test: check ## all checks and tests, the end-to-end tests on an embedded Kuberne
 	$(BIN)/pytest -m "not e2e and not node" --numprocesses=2 --dist=worksteal
 	$(BIN)/pytest -m "e2e and not situations"
 
-test-situations: $(VENV)/light ## whatever can become of a benchmark on a cluster, on the embedded control plane (ten minutes)
+test-situations: $(VENV)/light ## whatever can become of a benchmark on a cluster, on the embedded control plane, also with the operator killed in each (ten minutes)
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/heavy control-plane
 	$(BIN)/pytest -m situations
 

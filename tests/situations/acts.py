@@ -177,6 +177,11 @@ def create(kind: str, *arguments: str) -> Act:
     return lambda scene: scene.kubectl("create", kind, *arguments)
 
 
+def lack(kind: str, name: str) -> Act:
+    """Something is not there, even if a row that was played before has made it."""
+    return lambda scene: scene.kubectl("delete", kind, name, "--ignore-not-found")
+
+
 def label_namespace(label: str) -> Act:
     """An administrator labels the namespace."""
     return lambda scene: scene.kubectl("label", "namespace", scene.namespace, label)

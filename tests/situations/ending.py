@@ -206,7 +206,7 @@ ROWS: Final = (
         id="an operator that is away while the runner ends",
         nodes={"a": "inf2.xlarge"},
         spec=on("inf2.xlarge"),
-        pods=(oom_killed(after=1, message=part(1)),),
+        pods=(oom_killed(after=5, message=part(1)),),
         meanwhile=(shows("running"), operator_away(until=pod("ended"))),
         end=(Cells(count=1), Cells(count=1, attempts=2)),
         jobs=2,

@@ -18,6 +18,7 @@ from situations.acts import (
     delete_pod,
     drain,
     label_namespace,
+    lack,
     let_pass,
     lift_limit,
     limit,
@@ -108,6 +109,7 @@ _ROWS: Final = (
         id="a priority class that is missing, until it is made",
         nodes={"a": "g6.xlarge"},
         spec={**on("g6.xlarge"), "runner": {"priorityClassName": "later"}},
+        before=(lack("priorityclass", "later"),),
         meanwhile=(
             shows("waiting", "PodRefused", "no PriorityClass with name later"),
             create("priorityclass", "later", "--value=1"),
