@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.nodes import cpu_node
 from cluster.operator_process import REPOSITORY
 from e2e_harness import Harness, Json
+from inferbench_operator.core.comparison import COMPARED
 
 pytestmark = pytest.mark.e2e
 
@@ -61,7 +62,7 @@ def test_quickstart_gives_the_same_p95_in_status_results_and_metrics(harness: Ha
 def _has_details(results: dict[str, Json]) -> None:
     """The log's full report arrived as well: provenance, phases and warm-up are there."""
     for found in results.values():
-        assert found["status"]["provenance"]
+        assert set(COMPARED) <= found["status"]["provenance"].keys()
         assert found["status"]["phasesMilliseconds"]["measure"] > 0
         assert found["status"]["warmupCalls"] >= 20
         assert len(found["status"]["processP95Microseconds"]) == 2

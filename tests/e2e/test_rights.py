@@ -184,6 +184,8 @@ def test_it_has_the_rights_that_it_uses_and_no_other(
         _hold_back(harness, "queued")
         harness.wait_until_finished("study")
         _measure_again(harness)
+        harness.apply(benchmark("study", gates=[_GATE]))
+        eventually("the gate is judged", lambda: harness.status("study").get("gates"))
         _find_strangers_in_the_way(harness)
         _remove_a_cell(harness)
         _change_it_all_the_time(harness, chronicle, lambda: ("inferbench.dev", "inferencebenchmarks", "get") in used())
@@ -206,6 +208,13 @@ def test_it_has_the_rights_that_it_uses_and_no_other(
     assert [found for found in _requests(control_plane, began) if _code(found) == 403] == []
 
 
+_GATE = {
+    "name": "stored",
+    "metric": "P95",
+    "baseline": "ConfigMap",
+    "baselineName": "kube-root-ca.crt",
+    "maxIncreasePercent": 10,
+}
 _KUEUE = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -141,8 +141,8 @@ def measured(cell: str, p95: int = 5000) -> CellMeasured:
     return CellMeasured(
         cell=cell,
         samples=1000,
-        mean_microseconds=p95 - 900,
-        p50_microseconds=p95 - 1000,
+        mean_microseconds=max(p95 - 900, 1),
+        p50_microseconds=max(p95 - 1000, 1),
         p90_microseconds=p95 - 100,
         p95_microseconds=p95,
         p95_low_microseconds=p95 - 50,

@@ -119,7 +119,7 @@ def test_column_paths_exist(manifest: dict[str, Any]) -> None:
     paths = {path.partition(".")[2] for path, _ in nodes(schema_of(manifest), "object")}
     for column in manifest["spec"]["versions"][0]["additionalPrinterColumns"]:
         if column["name"] != "Age":
-            path = column["jsonPath"].removeprefix(".").replace('[?(@.type=="Ready")]', "[]")
+            path = re.sub(r'\[\?\(@\.type=="\w+"\)\]', "[]", column["jsonPath"].removeprefix("."))
             assert path in paths, column["name"]
 
 

@@ -26,9 +26,10 @@ pytestmark = pytest.mark.e2e
 
 Spec = dict[str, Any]
 
+QUARTER_OF_AN_HOUR = 900_000_000
+"""Longest call, in microseconds, with which 1024 cells fit."""
 LARGEST_STATUS = 512 * 1024
 LARGEST_RESULT = 256 * 1024
-MOST_MICROSECONDS = 86_400_000_000
 MEASUREMENT: Spec = {
     "profile": "Sound",
     "minSamples": 1000,
@@ -295,6 +296,90 @@ def test_benchmark_at_its_bounds_is_accepted(control_plane: ControlPlane, name: 
             "an accelerator of spec.accelerators, or leave them out",
             id="excluded cells of an accelerator that is not listed",
         ),
+        *(
+            pytest.param(spec(gates=[{"name": "gate", **gate}]), f"spec.gates{where}", words, id=name)
+            for name, where, words, gate in (
+                (
+                    "gate on a model that is not listed",
+                    "",
+                    "must name a model of spec.models",
+                    {"metric": "P95", "maxMicroseconds": 1, "selector": {"model": "gpt"}},
+                ),
+                (
+                    "gate without a limit",
+                    "[0]",
+                    "needs either maxMicroseconds or a baseline",
+                    {"metric": "P95"},
+                ),
+                (
+                    "gate with two limits",
+                    "[0]",
+                    "needs either maxMicroseconds or a baseline",
+                    {"metric": "P95", "maxMicroseconds": 1, "baseline": "PreviousRun", "maxIncreasePercent": 10},
+                ),
+                (
+                    "gate with a limit of another metric",
+                    "[0]",
+                    "remove what is not for this metric",
+                    {"metric": "P95", "maxMicroseconds": 1, "maxFailedCells": 1},
+                ),
+                (
+                    "gate with a negative tolerance",
+                    "[0].maxIncreasePercent",
+                    "greater than or equal to 0",
+                    {"metric": "P95", "baseline": "PreviousRun", "maxIncreasePercent": -1},
+                ),
+                (
+                    "gate without a tolerance",
+                    "[0]",
+                    "maxIncreasePercent is needed with a baseline",
+                    {"metric": "Cost", "baseline": "PreviousRun"},
+                ),
+                (
+                    "gate on throughput that may rise",
+                    "[0]",
+                    "maxIncreasePercent is needed with a baseline of P50",
+                    {"metric": "Throughput", "baseline": "PreviousRun", "maxIncreasePercent": 10},
+                ),
+                (
+                    "gate without the name of its baseline",
+                    "[0]",
+                    "baselineName names the Benchmark or the ConfigMap",
+                    {"metric": "P95", "baseline": "Benchmark", "maxIncreasePercent": 10},
+                ),
+                (
+                    "gate on verdicts with a baseline",
+                    "[0].baseline",
+                    "are not compared with a baseline",
+                    {"metric": "Verdict", "baseline": "PreviousRun"},
+                ),
+                (
+                    "gate whose lengths are exchanged",
+                    "[0].selector.minSequenceLength",
+                    "exchange them",
+                    {
+                        "metric": "P95",
+                        "maxMicroseconds": 1,
+                        "selector": {"minSequenceLength": 9, "maxSequenceLength": 8},
+                    },
+                ),
+            )
+        ),
+        pytest.param(
+            spec(
+                gates=[{"name": "a", "metric": "P95", "baseline": "PreviousRun", "maxIncreasePercent": 10}],
+                history={"runs": 0},
+            ),
+            "spec.gates",
+            "needs history.runs of at least 1",
+            id="gate against a history that is not kept",
+        ),
+        pytest.param(
+            spec(compare={"baseline": "gpu"}),
+            "spec.compare",
+            "must name an accelerator of spec.accelerators",
+            id="comparison with an accelerator that is not listed",
+        ),
         pytest.param(spec(sequenceLengths=[8, 8]), "spec.sequenceLengths[1]", "Duplicate value", id="a length twice"),
         pytest.param(spec(sequenceLengths=[]), "spec.sequenceLengths", "at least 1 item", id="empty list of lengths"),
         pytest.param(spec(batchSizes=[0]), "spec.batchSizes[0]", "greater than or equal to 1", id="batch size zero"),
@@ -398,13 +483,14 @@ def test_columns_show_the_state_of_a_benchmark(control_plane: ControlPlane) -> N
     """`kubectl get ib` reads condition Ready wherever it stands in the list, and `-o wide` adds the sentence."""
     control_plane.kubectl("create", "--filename=-", stdin=benchmark("columns", spec()))
     headers = control_plane.kubectl("get", "ib", "columns").splitlines()[0].split()
-    assert headers == ["NAME", "READY", "CELLS", "MAX-P95-MICROS", "REASON", "AGE"]
+    assert headers == ["NAME", "READY", "CELLS", "MAX-P95-MICROS", "GATES", "REASON", "AGE"]
     status = BenchmarkStatus.model_validate(
         {
             "observedGeneration": 1,
             "conditions": [
                 _condition("Reconciling", "True", "Measuring", "Working."),
                 _condition("Ready", "False", "Measuring", "3 of 8 cells have figures."),
+                _condition("GatesPassed", "True", "GatesPassed", "Gates passed: 1 of 1."),
             ],
             "run": {
                 "id": "0123abcd",
@@ -418,8 +504,8 @@ def test_columns_show_the_state_of_a_benchmark(control_plane: ControlPlane) -> N
     )
     _write_status(control_plane, "columns", status)
     _, row = control_plane.kubectl("get", "ib", "columns", "--output=wide").splitlines()
-    assert row.split()[1:5] == ["False", "3/8", "4711", "Measuring"]
-    assert row.split()[6:10] == ["0123abcd", "2", "1", "4"]
+    assert row.split()[1:6] == ["False", "3/8", "4711", "True", "Measuring"]
+    assert row.split()[7:11] == ["0123abcd", "2", "1", "4"]
     assert row.endswith("3 of 8 cells have figures.")
 
 
@@ -449,13 +535,15 @@ def _write_status(control_plane: ControlPlane, name: str, status: BenchmarkStatu
                 "state": "succeeded",
                 "attempts": 1,
                 "verdict": "Inconclusive",
-                "samples": 1_000_000_000,
-                "p50Microseconds": MOST_MICROSECONDS,
-                "p95Microseconds": MOST_MICROSECONDS,
-                "p95LowMicroseconds": MOST_MICROSECONDS,
-                "p95HighMicroseconds": MOST_MICROSECONDS,
-                "p99Microseconds": MOST_MICROSECONDS,
-                "inferencesPerSecond": "9" * 20,
+                "samples": 1_000_000,
+                "p50Microseconds": QUARTER_OF_AN_HOUR,
+                "p95Microseconds": QUARTER_OF_AN_HOUR,
+                "p95LowMicroseconds": QUARTER_OF_AN_HOUR,
+                "p95HighMicroseconds": QUARTER_OF_AN_HOUR,
+                "p99Microseconds": QUARTER_OF_AN_HOUR,
+                "inferencesPerSecond": "9" * 12,
+                "usdPerMillionInferences": "9" * 12,
+                "pareto": True,
             },
             id="all cells measured",
         ),
@@ -515,6 +603,7 @@ def result(name: str, **spec_fields: Any) -> dict[str, Any]:  # noqa: ANN401 - a
             "verdict": "Valid",
             "latency": {"call": call | {"maxMicroseconds": 970}},
             "inferencesPerSecond": "1960.7",
+            "cost": {"usdPerMillionInferences": "0.5", "usdPerHour": "3.5", "pricing": "Spot"},
             "phasesMilliseconds": {"load": 12, "measure": 510},
             "runnerImage": "example.com/runner:1",
             "node": "node-1",
@@ -556,6 +645,7 @@ def test_columns_show_the_figures_of_a_result(control_plane: ControlPlane) -> No
         "P50-MICROS": "500",
         "P99-MICROS": "950",
         "INFERENCES/S": "1960.7",
+        "USD/MILLION": "0.5",
         "NODE": "node-1",
     }
     narrow = control_plane.kubectl(*selected).splitlines()[0].split()

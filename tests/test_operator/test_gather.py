@@ -10,9 +10,9 @@ import pytest
 
 from inferbench_operator.core.decide import decide
 from inferbench_operator.core.facts import ClusterWarning, Observed
-from inferbench_operator.kube.errors import KubernetesError
+from inferbench_operator.kube.errors import ForbiddenError, KubernetesError, NotFoundError
 from inferbench_operator.kube.gather import gather
-from inferbench_operator.kube.kinds import JOB
+from inferbench_operator.kube.kinds import JOB, Kind
 from inferbench_runner.contract import REPORT_MARK
 from operator_testing.builders import (
     NOW,
@@ -141,6 +141,61 @@ async def test_a_pod_may_have_gone_with_its_job(job: Json | None, deleting: bool
         client.server.objects[JOB, attempt.name] = {"metadata": {"uid": attempt.uid} | job}
     facts, _ = await gather(_waiting(attempt), client, NOW)
     assert facts.attempts == (replace(attempt, deleting=deleting),)
+
+
+class _ReferenceClient(_LogClient):
+    """Has one ConfigMap, or fails."""
+
+    def __init__(self, answer: Json | KubernetesError) -> None:
+        super().__init__()
+        self.answer = answer
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        """Return the ConfigMap, or fail."""
+        assert (kind.plural, namespace, name) == ("configmaps", "team", "approved")
+        if isinstance(self.answer, KubernetesError):
+            raise self.answer
+        return self.answer
+
+
+GATED = spec(
+    gates=[
+        {"name": "a", "metric": "P95", "baseline": "ConfigMap", "baselineName": "approved", "maxIncreasePercent": 10},
+        {"name": "b", "metric": "P95", "maxMicroseconds": 1},
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "broken", "words"),
+    [
+        pytest.param({"data": {"reference.json": "[]"}}, "[]", False, "", id="it is there"),
+        pytest.param({"data": {"other": "[]"}}, "", True, "has no key reference.json", id="it has no such key"),
+        pytest.param({}, "", True, "has no key reference.json", id="it is empty"),
+        pytest.param(NotFoundError("GET", "configmaps", 404, ""), "", False, "There is no ConfigMap", id="it is gone"),
+        pytest.param(
+            ForbiddenError("GET", "configmaps", 403, "no"), "", False, "may not read ConfigMap", id="no right"
+        ),
+    ],
+)
+async def test_a_reference_is_read_for_its_gate(
+    answer: Json | KubernetesError,
+    text: str,
+    broken: bool,  # noqa: FBT001 - a parameter
+    words: str,
+) -> None:
+    """Or there is a sentence that says why not, and whether that is a mistake."""
+    facts, _ = await gather(observed(benchmark(GATED)), _ReferenceClient(answer), NOW)
+    (found,) = facts.references.values()
+    assert (found.text, found.broken) == (text, broken)
+    assert words in found.problem
+
+
+async def test_an_error_is_not_an_absence() -> None:
+    """The pass fails, and is repeated."""
+    client = _ReferenceClient(KubernetesError("GET", "configmaps", 500, "out of order"))
+    with pytest.raises(KubernetesError, match="out of order"):
+        await gather(observed(benchmark(GATED)), client, NOW)
 
 
 def _waiting(*attempts: Any) -> Observed:  # noqa: ANN401 - attempts

@@ -124,6 +124,9 @@ def test_a_result_keeps_the_earlier_figures() -> None:
             "p95LowMicroseconds": p95 - 50,
             "p95HighMicroseconds": p95 + 50,
             "runnerImage": IMAGE,
+            "p50Microseconds": p95 - 1000,
+            "p99Microseconds": p95 + 100,
+            "inferencesPerSecond": "240.5",
         }
         for number, p95 in ((1, 3000), (0, 4000))
     ]

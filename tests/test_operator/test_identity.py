@@ -16,12 +16,21 @@ from pydantic import BaseModel
 from inferbench_operator.core.decide import decide
 from inferbench_operator.core.facts import Benchmark, Observed
 from inferbench_operator.core.identity import NOT_MEASURED
+from inferbench_operator.core.instance_table import with_table
 from inferbench_operator.core.matrix import expand, spec_hash
 from inferbench_operator.models.benchmark import BenchmarkSpec
 from inferbench_operator.models.status import BenchmarkStatus, ConditionStatus, ConditionType, Trigger
-from operator_testing.builders import NOW, SETTINGS, benchmark, observed, result_of, run_of
+from operator_testing.builders import NOW, benchmark, observed, result_of, run_of
+from operator_testing.builders import SETTINGS as PLAIN
 
 ROOT: Final = Path(__file__).parents[2]
+SPOT: Final = b"""
+inf2.xlarge: {usdPerHourSpot: "0.2"}
+inf2.8xlarge: {usdPerHourSpot: "0.5"}
+inf2.24xlarge: {usdPerHourSpot: "1.5"}
+p4d.24xlarge: {usdPerHourSpot: "7"}
+"""
+SETTINGS: Final = replace(PLAIN, catalogue=with_table(PLAIN.catalogue, SPOT))
 
 # One pod's worth of settings with every field given, and another valid value of each.
 RUNNER: Final[dict[str, Any]] = {
@@ -127,6 +136,33 @@ RICH: Final[dict[str, Any]] = {
         "maxCostUSD": "100",
         "ttlSecondsAfterFinished": 3600,
     },
+    "pricing": "OnDemand",
+    "compare": {"baseline": "cpu", "ignore": ["precision"]},
+    "gates": [
+        {
+            "name": "interactive",
+            "metric": "P95",
+            "selector": {
+                "model": "bert",
+                "accelerator": "cpu",
+                "precision": "fp32",
+                "minSequenceLength": 8,
+                "maxSequenceLength": 16,
+                "batchSize": 1,
+            },
+            "maxMicroseconds": 5000,
+            "minInferencesPerSecond": "10",
+            "maxUSDPerMillionInferences": "1",
+            "maxFailedCells": 0,
+            "verdicts": ["Valid"],
+            "baseline": "PreviousRun",
+            "baselineName": "main",
+            "maxIncreasePercent": 10,
+            "maxDecreasePercent": 10,
+            "onUndecided": "Pass",
+        }
+    ],
+    "gateMode": "Enforce",
     "history": {"runs": 10},
     "reuse": "UnchangedCells",
     "schedule": {"cron": "0 3 * * 1", "timeZone": "Etc/UTC"},
@@ -186,6 +222,28 @@ OTHER: Final[dict[str, Any]] = {
     "execution.deadlineSeconds": 86_401,
     "execution.maxCostUSD": "101",
     "execution.ttlSecondsAfterFinished": 3601,
+    "pricing": "Spot",
+    "compare.baseline": "inf2",
+    "compare.ignore": [],
+    "gates.name": "other",
+    "gates.metric": "P99",
+    "gates.selector.model": "small",
+    "gates.selector.accelerator": "inf2",
+    "gates.selector.precision": "bf16",
+    "gates.selector.minSequenceLength": 9,
+    "gates.selector.maxSequenceLength": 15,
+    "gates.selector.batchSize": 2,
+    "gates.maxMicroseconds": 5001,
+    "gates.minInferencesPerSecond": "11",
+    "gates.maxUSDPerMillionInferences": "2",
+    "gates.maxFailedCells": 1,
+    "gates.verdicts": ["Valid", "Noisy"],
+    "gates.baseline": "Benchmark",
+    "gates.baselineName": "other",
+    "gates.maxIncreasePercent": 11,
+    "gates.maxDecreasePercent": 11,
+    "gates.onUndecided": "Fail",
+    "gateMode": "Report",
     "history.runs": 11,
     "reuse": "Never",
     "schedule.cron": "0 4 * * 1",

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from inferbench_operator.core.instance_table import MAX_BYTES, with_table
 from inferbench_operator.core.placement import Placement, PlacementError, Room, place
+from inferbench_operator.core.price import Price
 from inferbench_operator.models.benchmark import Accelerator, Runner
+from inferbench_operator.models.cost import Pricing
 from inferbench_operator.models.instances import Catalogue, packaged_catalogue
 from inferbench_runner.contract import AcceleratorKind
 
@@ -76,7 +78,8 @@ def test_a_type_is_added_in_full() -> None:
         taints=("nvidia.com/gpu",),
         architecture="amd64",
         room=Room(3, 11988 - 1198),
-        usd_per_hour=Decimal("1.10"),
+        price=Price(Decimal("1.10"), Pricing.ON_DEMAND, "g6x.large", "the operator's own table"),
+        used_share=Decimal(1),
     )
 
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferbench_operator.core.comparison import COMPARED
 from inferbench_operator.core.facts import Pod, Termination
+from inferbench_operator.core.measured import of_result
 from inferbench_operator.kube import parse
 from inferbench_operator.kube.cache import Cache
 from inferbench_operator.kube.kinds import BENCHMARK, JOB, POD, RESULT, Kind
@@ -222,6 +224,19 @@ def test_what_is_in_a_result_for_readers_only_takes_no_memory() -> None:
         "provenance": {"torch": "2.9.0"},
     }
     assert parse.result(raw) == parse.result(recorded("result"))
+
+
+def test_what_gates_and_comparisons_need_of_a_result_is_kept() -> None:
+    """All their figures, and the circumstances that must agree."""
+    raw = recorded("result")
+    circumstances = dict.fromkeys(COMPARED, "something")
+    cost = {"usdPerMillionInferences": "0.5", "usdPerHour": "1", "pricing": "Spot", "instanceType": "inf2.xlarge"}
+    raw["status"] |= {"cost": cost, "provenance": circumstances | {"torch": "2.9.0"}}
+    of = parse.result(raw)
+    assert of
+    found = of_result(of)
+    assert found.figures.keys() == {"P50", "P95", "P99", "Throughput", "Cost"}
+    assert found.circumstances == circumstances
 
 
 def test_a_result_that_does_not_fit_counts_as_none() -> None:

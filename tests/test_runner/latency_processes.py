@@ -16,7 +16,7 @@ from scipy.signal import lfilter
 
 from inferbench_runner.adaptive import Design, Progress
 from inferbench_runner.contract import Measurement
-from inferbench_runner.interval import Samples
+from inferbench_runner.interval import Percentile, Samples
 
 MEDIAN_NS = 1e7
 WIDTH = 0.05
@@ -85,12 +85,11 @@ DEPENDENT: dict[str, tuple[Source, float]] = {
 }
 
 
-def holds(name: str, seed: int) -> bool:
-    """Simulate one run with the default measurement; whether its interval holds the true p95.
+def measured(source: Source, seed: int, median_ns: float = MEDIAN_NS) -> Percentile:
+    """Simulate one run with the default measurement and return its p95.
 
     The processes follow each other, and the rounds within them, without a gap: the hardest case for dependence.
     """
-    source, true = (INDEPENDENT | DEPENDENT)[name]
     generator = np.random.default_rng(seed)
     design = Design.from_measurement(Measurement())
     progress = Progress(design)
@@ -100,10 +99,16 @@ def holds(name: str, seed: int) -> bool:
         while progress.wants_round():
             calls = progress.quota.calls
             if len(left) < calls:
-                left = (MEDIAN_NS * source(generator, 30_000)).astype(np.int64)
+                left = (median_ns * source(generator, 30_000)).astype(np.int64)
             progress.add(left[:calls], int(left[:calls].sum()))
             left = left[calls:]
-    p95 = progress.p95()
+    return progress.p95()
+
+
+def holds(name: str, seed: int) -> bool:
+    """Simulate one run; whether its interval holds the true p95."""
+    source, true = (INDEPENDENT | DEPENDENT)[name]
+    p95 = measured(source, seed)
     return p95.low is not None and p95.high is not None and p95.low <= MEDIAN_NS * true <= p95.high
 
 

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from inferbench_operator.core.advice import advised
+from inferbench_operator.core.assessment import Assessment
 from inferbench_operator.core.attempts import Judgement, Stage
 from inferbench_operator.core.facts import Benchmark
 from inferbench_operator.core.names import Reason, shortened
+from inferbench_operator.models.gates import GateMode
 from inferbench_operator.models.status import (
     CellCounts,
     CellState,
@@ -21,6 +23,8 @@ from inferbench_operator.models.status import (
     Condition,
     ConditionStatus,
     ConditionType,
+    GateState,
+    GateStatus,
     Run,
 )
 from inferbench_runner.contract import Verdict
@@ -38,12 +42,12 @@ Capacity = tuple[ConditionStatus, Reason, str]
 class Conditions:
     """Collects the conditions of one decision and keeps the transition times of those that did not change."""
 
-    def __init__(self, benchmark: Benchmark, now: datetime) -> None:
-        """Start from what the benchmark's status says now."""
+    def __init__(self, benchmark: Benchmark, now: datetime, found: Iterable[Condition] = ()) -> None:
+        """Start from what the benchmark's status says now, and from what is decided already."""
         self._generation = benchmark.generation
         self._now = now
         self._before = {condition.type: condition for condition in benchmark.status.conditions}
-        self._after: dict[ConditionType, Condition] = {}
+        self._after = {condition.type: condition for condition in found}
 
     def set(self, kind: ConditionType, status: ConditionStatus, reason: str, message: str) -> None:
         """Set a condition."""
@@ -63,6 +67,10 @@ class Conditions:
         before = self._before.get(kind)
         if before and before.reason != unless:
             self._after[kind] = before.model_copy(update={"observed_generation": self._generation})
+
+    def holds(self, kind: ConditionType) -> bool:
+        """Whether a condition is set, and True."""
+        return kind in self._after and self._after[kind].status is _TRUE
 
     def listed(self) -> list[Condition]:
         """Return the conditions in their order."""
@@ -168,6 +176,37 @@ def of_run(
         conditions.set(ConditionType.READY, _TRUE, Reason.RUN_SUCCEEDED, message)
         conditions.set(ConditionType.SUCCEEDED, _TRUE, Reason.RUN_SUCCEEDED, message)
     return conditions.listed()
+
+
+def with_gates(
+    conditions: Iterable[Condition], benchmark: Benchmark, assessed: Assessment, now: datetime
+) -> list[Condition]:
+    """Return the conditions with what the gates say; with Enforce, a run that misses one is not what was asked for."""
+    if not assessed.gates:
+        return list(conditions)
+    found = Conditions(benchmark, now, conditions)
+    status, reason, message = _gates(assessed)
+    found.set(ConditionType.GATES_PASSED, status, reason, message)
+    enforced = benchmark.spec is not None and benchmark.spec.gate_mode is GateMode.ENFORCE
+    if assessed.missed and enforced and found.holds(ConditionType.SUCCEEDED):
+        found.set(ConditionType.STALLED, _TRUE, reason, message)
+        found.set(ConditionType.READY, _FALSE, reason, message)
+    return found.listed()
+
+
+def _gates(assessed: Assessment) -> tuple[ConditionStatus, Reason, str]:
+    """Return status, reason and message of the condition GatesPassed."""
+    total, missed = len(assessed.gates), assessed.missed
+    if missed:
+        return _FALSE, Reason.GATE_FAILED, f"Gates missed: {len(missed)} of {total}. {_named(missed)}"
+    if undecided := [one for one in assessed.gates if one.state is GateState.UNDECIDED]:
+        message = f"No gate is missed; undecided, and so passed: {len(undecided)} of {total}. {_named(undecided)}"
+        return _TRUE, Reason.GATES_UNDECIDED, message
+    return _TRUE, Reason.GATES_PASSED, f"Gates passed: {total} of {total}."
+
+
+def _named(gates: Sequence[GateStatus]) -> str:
+    return " ".join(f"{one.name}: {one.message}" for one in gates)
 
 
 def _cells(count: int) -> str:

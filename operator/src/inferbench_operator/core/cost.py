@@ -7,18 +7,21 @@ and what else runs on it, is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
 from inferbench_operator.core.attempts import DEADLINE_GRACE, Judgement, Stage
-from inferbench_operator.core.facts import Attempt
+from inferbench_operator.core.facts import Attempt, Result
+from inferbench_operator.core.matrix import Cell, group
 from inferbench_operator.models.execution import ExecutionPolicy
+from inferbench_operator.models.measurement import Measurement
 from inferbench_operator.models.status import BenchmarkStatus, Cost
 
 _HOUR: Final = Decimal(3600)
 _STEP: Final = Decimal("0.000001")
+_JOB_SECONDS: Final = Decimal(180)
 NOT_WORTH_WRITING: Final = timedelta(minutes=1)
 """For how long what is spent meanwhile is not written if nothing else in the status has changed."""
 
@@ -34,8 +37,34 @@ def spent(before: Cost | None, attempts: Iterable[Attempt], start: datetime, now
     added = sum(costs, Decimal(0)) / _HOUR
     if not added:
         return before
-    total = (Decimal(before.spent_usd) + added).quantize(_STEP)
-    return Cost(spent_usd=f"{total.normalize():f}", observed_time=now)
+    return before.model_copy(update={"spent_usd": written(Decimal(before.spent_usd) + added), "observed_time": now})
+
+
+def estimated(
+    cells: Sequence[Cell], prices: Mapping[str, Decimal], measurement: Measurement, results: Iterable[Result]
+) -> Decimal:
+    """Return what it is expected to cost to measure some cells, in US dollars, given prices by accelerator.
+
+    A cell takes as long as it took before, warm-up included, or measurement.maxSeconds where it is measured for the
+    first time; a Job takes three minutes besides, to start, to load the model and to verify it.
+    """
+    before = {result.spec.cell: result.status for result in results}
+    total = Decimal(0)
+    for plan in group(cells):
+        seconds = _JOB_SECONDS
+        for cell in plan.cells:
+            earlier = before.get(cell.hash)
+            if earlier and earlier.measure_milliseconds is not None:
+                seconds += Decimal(earlier.measure_milliseconds + (earlier.warmup_milliseconds or 0)) / 1000
+            else:
+                seconds += measurement.max_seconds
+        total += seconds * prices.get(plan.cells[0].accelerator.name, Decimal(0)) / _HOUR
+    return total
+
+
+def written(usd: Decimal) -> str:
+    """Write an amount of US dollars to a millionth."""
+    return f"{usd.quantize(_STEP).normalize():f}"
 
 
 def settled(status: BenchmarkStatus, attempts: Iterable[Attempt], now: datetime) -> Cost | None:

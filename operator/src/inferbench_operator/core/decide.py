@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from inferbench_operator.core import cells, conditions, cost, events, preflight, results
+from inferbench_operator.core import assessment, cells, conditions, cost, events, preflight, results
+from inferbench_operator.core.assessment import Assessment
 from inferbench_operator.core.events import Event
 from inferbench_operator.core.facts import Attempt, Observed, Result
 from inferbench_operator.core.jobs import Manifest
+from inferbench_operator.core.measured import labels_of_result
 from inferbench_operator.core.names import Reason
 from inferbench_operator.core.placement import PlacementError
 from inferbench_operator.core.settings import Settings
@@ -26,6 +28,8 @@ from inferbench_operator.models.status import (
     CellCounts,
     CellState,
     CellStatus,
+    ConditionStatus,
+    ConditionType,
     PastRun,
     Run,
 )
@@ -86,7 +90,9 @@ def _decide_run(
     # What is to go goes first: its devices are wanted, and a quota may leave no room for both.
     wanted, held = ((), 0) if foreign else cells.new_jobs(situation, entries, now, settings, observed.slots)
     lacking = preflight.shortages(situation, entries, observed.supply, settings.catalogue)
-    status = _status(situation, entries, now, _obstacle(observed, held), lacking, settings)
+    told = [preflight.told(entry, lacking.get(cell)) for cell, entry in entries.items()]
+    assessed = assessment.assess(situation, told, observed)
+    status = _status(situation, told, now, _obstacle(observed, held), lacking, settings, assessed)
     overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
     deadlines = [judgement.look_again_at for judgement in situation.judgements if judgement.look_again_at]
     if overdue or foreign or wanted or situation.run != benchmark.status.run:
@@ -95,6 +101,8 @@ def _decide_run(
         deadlines.append(now)
     if lacking:
         deadlines.append(now + preflight.LOOK_EVERY)
+    if assessed.waits:
+        deadlines.append(now + assessment.LOOK_EVERY)
     stale_results: tuple[Result, ...] = ()
     unfinished = status.run is not None and status.run.completion_time is None
     if unfinished and situation.run.deadline_time and not situation.over and not situation.spec.suspend:
@@ -157,6 +165,12 @@ def _new_results(situation: Situation, found: Sequence[Result]) -> tuple[ResultW
     """Return the figures that are not stored yet. The first attempt that measured a cell wins: no cell counts twice."""
     by_hash = {cell.hash: cell for cell in situation.cells}
     stored = {result.spec.cell: result for result in found}
+    # A cell that was measured under another hash, such as with another image, has the same history.
+    alike = {
+        labels_of_result(result): result
+        for result in sorted(found, key=lambda result: result.status.completion_time)
+        if result.spec.cell not in by_hash
+    }
     writes: dict[str, ResultWrite] = {}
     for judgement in situation.judgements:
         pod = judgement.attempt.pod
@@ -164,8 +178,9 @@ def _new_results(situation: Situation, found: Sequence[Result]) -> tuple[ResultW
             if cell in situation.measured or cell in writes or cell not in by_hash or not pod or not pod.terminated:
                 continue
             finished = pod.terminated.finished_at
+            earlier = stored.get(cell) or alike.get(by_hash[cell].labels)
             manifest = results.result(
-                situation.benchmark, by_hash[cell], measured, judgement.attempt, finished, earlier=stored.get(cell)
+                situation.benchmark, by_hash[cell], measured, judgement.attempt, finished, earlier=earlier
             )
             writes[cell] = ResultWrite(manifest, replaces=stored.get(cell))
     return tuple(writes.values())
@@ -173,13 +188,14 @@ def _new_results(situation: Situation, found: Sequence[Result]) -> tuple[ResultW
 
 def _status(
     situation: Situation,
-    by_cell: Mapping[str, CellStatus],
+    entries: Sequence[CellStatus],
     now: datetime,
     obstacle: tuple[Reason, str] | None,
     lacking: Mapping[str, Shortage],
     settings: Settings,
+    assessed: Assessment,
 ) -> BenchmarkStatus:
-    entries = [preflight.told(entry, lacking.get(cell)) for cell, entry in by_cell.items()]
+    entries = [_marked(entry, assessed) for entry in entries]
     counts = _counts(entries)
     finished = all(entry.state.terminal for entry in entries)
     run = situation.run
@@ -192,11 +208,12 @@ def _status(
     before, remarks = situation.benchmark.status, _remarks(situation.spec, settings)
     capacity = conditions.capacity_of(situation.judgements, preflight.in_words(entries, lacking))
     found = conditions.of_run(situation.benchmark, run, counts, entries, capacity, now, obstacle=obstacle)
-    if error := cells.unplaceable(situation, by_cell):
+    if error := cells.unplaceable(situation, {entry.cell: entry for entry in entries}):
         # Its Jobs measure what is asked for all the same, so they go on.
         message = " ".join((str(error), *remarks))
         found = conditions.of_refusal(situation.benchmark, error.reason, message, now)
     else:
+        found = conditions.with_gates(found, situation.benchmark, assessed, now)
         found = conditions.with_remarks(found, remarks)
     status = BenchmarkStatus(
         observed_generation=situation.benchmark.generation,
@@ -205,6 +222,8 @@ def _status(
         cells=counts,
         cost=situation.cost,
         history=_history(situation, run),
+        gates=list(assessed.gates),
+        comparison=list(assessed.comparison),
         next_schedule_time=situation.next_tick,
         slowest_p95_microseconds=max((entry.p95_microseconds or 0 for entry in entries), default=0) or None,
         results=entries,
@@ -212,6 +231,10 @@ def _status(
     if cost.stable(before.cost, status.cost) and status.model_copy(update={"cost": before.cost}) == before:
         return before
     return status
+
+
+def _marked(entry: CellStatus, assessed: Assessment) -> CellStatus:
+    return entry.model_copy(update={"pareto": True}) if entry.cell in assessed.best else entry
 
 
 def _remarks(spec: BenchmarkSpec, settings: Settings) -> list[str]:
@@ -248,7 +271,12 @@ def _outcome(status: BenchmarkStatus) -> str:
     skipped = (entry.reason for entry in status.results if entry.state is CellState.SKIPPED)
     if status.cells and status.cells.failed:
         return Reason.CELLS_FAILED
-    return next(skipped, Reason.RUN_SUCCEEDED)
+    if reason := next(skipped, None):
+        return reason
+    missed = any(
+        one.type is ConditionType.GATES_PASSED and one.status is ConditionStatus.FALSE for one in status.conditions
+    )
+    return Reason.GATE_FAILED if missed else Reason.RUN_SUCCEEDED
 
 
 def _obstacle(observed: Observed, held: int) -> tuple[Reason, str] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from inferbench_operator.core.advice import advised
-from inferbench_operator.core.names import Reason
+from inferbench_operator.core.names import Reason, shortened
 from inferbench_operator.models.status import (
     BenchmarkStatus,
     CellState,
@@ -40,6 +40,7 @@ def between(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...
         *_waits(before, after),
         *_failed(before, after),
         *_finished(before, after),
+        *_gates(before, after),
     )
 
 
@@ -114,6 +115,19 @@ def _finished(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, .
         return ()
     kind: Literal["Normal", "Warning"] = "Normal" if new.status is ConditionStatus.TRUE else "Warning"
     return (Event(kind, new.reason, "Run", new.message),)
+
+
+def _gates(before: BenchmarkStatus, after: BenchmarkStatus) -> tuple[Event, ...]:
+    """One Event if gates are missed, and one if some of them found a regression."""
+    old, new = _condition(before, ConditionType.GATES_PASSED), _condition(after, ConditionType.GATES_PASSED)
+    if new is None or new.status is ConditionStatus.TRUE or (_same_run(before, after) and old and old == new):
+        return ()
+    slower = [gate for gate in after.gates if gate.reason == Reason.REGRESSION]
+    found = (Event("Warning", Reason.GATE_FAILED, "Judge", new.message),)
+    if not slower:
+        return found
+    words = " ".join(f"{gate.name}: {gate.message}" for gate in slower)
+    return (*found, Event("Warning", Reason.REGRESSION, "Judge", shortened(words, _MESSAGE_LENGTH)))
 
 
 def _tally(entries: list[CellStatus]) -> str:

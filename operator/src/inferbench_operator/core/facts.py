@@ -106,6 +106,8 @@ class Attempt:
     full_report: FullReport | None = None
     usd_per_hour: Decimal | None = None
     """Price of its node, as it was known when the Job was made."""
+    price_details: str = ""
+    """Terms, source and day of that price, and the part of the node that is used, as the Job keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,17 @@ class Supply:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """A ConfigMap with figures to compare with."""
+
+    text: str = ""
+    problem: str = ""
+    """Why there are none; empty otherwise."""
+    broken: bool = False
+    """Whether that is a mistake, which time does not mend."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything that belongs to one benchmark."""
 
@@ -190,3 +203,7 @@ class Observed:
     """Why the API server refused to create a Job for this generation of the benchmark, by name of the Job."""
     supply: Supply | None = None
     """What the cluster offers; None where that does not matter now, or can't be read."""
+    siblings: Mapping[str, Observed] = field(default_factory=dict)
+    """Other benchmarks of the namespace that gates compare with, by name."""
+    references: Mapping[str, Reference] = field(default_factory=dict)
+    """ConfigMaps that gates compare with, by name; read only when the run may be over."""

@@ -27,6 +27,7 @@ MAX_BYTES: Final = 1024 * 1024
 """Largest table; a ConfigMap holds no more."""
 
 _TABLE: Final = "The operator's table of instance types (INFERBENCH_INSTANCE_TYPES)"
+_SOURCE: Final = "the operator's own table"
 _NAME: Final = TypeAdapter(InstanceTypeName)
 _FIELDS: Final = {info.alias or name: info for name, info in InstanceTypeEntry.model_fields.items()}
 _SHOWN: Final = 60
@@ -135,8 +136,25 @@ def _instance_type(name: str, fields: Any, known: InstanceType | None) -> Instan
         neuron_cores=unchanged.neuron_cores if unchanged else None,
         allocatable_cpu=cpu or (known.allocatable_cpu if known else None),
         allocatable_memory=memory or (known.allocatable_memory if known else None),
-        usd_per_hour=Decimal(entry.usd_per_hour) if entry.usd_per_hour else (known.usd_per_hour if known else None),
+        **_prices(entry, known),
     )
+
+
+def _prices(entry: InstanceTypeEntry, known: InstanceType | None) -> dict[str, Any]:
+    """Return the prices of an entry over those that are known: whose source and day do not speak for a new one."""
+    own = {
+        name: Decimal(price)
+        for name, price in (
+            ("usd_per_hour", entry.usd_per_hour),
+            ("usd_per_hour_reserved", entry.usd_per_hour_reserved),
+            ("usd_per_hour_spot", entry.usd_per_hour_spot),
+        )
+        if price
+    }
+    found: dict[str, Any] = {"usd_per_hour": known.usd_per_hour if known else None} | own
+    if own or not known:
+        return found | {"price_source": entry.price_source or _SOURCE, "price_date": entry.price_date or ""}
+    return found | {"price_source": known.price_source, "price_date": known.price_date}
 
 
 def _entry(name: str, fields: Any) -> InstanceTypeEntry:  # noqa: ANN401 - whatever is there

@@ -92,8 +92,9 @@ def job(
         | {key: value for key, value in runner.annotations.items() if not key.startswith(f"{GROUP}/")}
         | {names.ANNOTATION_CELLS: ",".join(cell.hash for cell in cells)}
     )
-    if placement.usd_per_hour is not None:
-        annotations[names.ANNOTATION_PRICE] = f"{placement.usd_per_hour:f}"
+    if placement.price is not None:
+        annotations[names.ANNOTATION_PRICE] = f"{placement.price.usd_per_hour:f}"
+        annotations[names.ANNOTATION_PRICE_DETAILS] = placement.price.to_text(placement.used_share)
     image = image_of(cells[0], placement, settings)
     measurement = Measurement.model_validate(spec.measurement.model_dump())
     plan = plan_of(cells, placement, measurement, spec.execution, image=image)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, product
 
 from inferbench_operator.core.identity import cell_hash
+from inferbench_operator.core.measured import Labels
 from inferbench_operator.core.names import digest
 from inferbench_operator.models.benchmark import (
     Accelerator,
@@ -41,10 +42,14 @@ class Cell:
         return Shape(cell=self.hash, sequence_length=self.sequence_length, batch_size=self.batch_size)
 
     @property
+    def labels(self) -> Labels:
+        """What people call the cell."""
+        return Labels(self.model.name, self.accelerator.name, self.precision, self.sequence_length, self.batch_size)
+
+    @property
     def title(self) -> str:
         """The cell in words, for messages."""
-        length = f" length {self.sequence_length}" if self.sequence_length else ""
-        return f"{self.model.name} on {self.accelerator.name} {self.precision}{length} batch {self.batch_size}"
+        return self.labels.title
 
 
 @dataclass(frozen=True, slots=True)

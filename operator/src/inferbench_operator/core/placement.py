@@ -8,7 +8,9 @@ from decimal import Decimal
 from typing import Final
 
 from inferbench_operator.core.names import Reason
+from inferbench_operator.core.price import Price, price_of, used_share
 from inferbench_operator.models.benchmark import Accelerator, Runner
+from inferbench_operator.models.cost import Pricing
 from inferbench_operator.models.instances import RESOURCES, Catalogue, InstanceType
 from inferbench_runner.contract import AcceleratorKind
 
@@ -52,10 +54,17 @@ class Placement:
     """Value of the label `kubernetes.io/arch`, where the catalogue knows it and all types agree."""
     room: Room | None = None
     """None where the catalogue knows no size, and where the node's own pods leave no whole processor."""
-    usd_per_hour: Decimal | None = None
-    """Price of the dearest of the instance types; None where any of them has none."""
+    price: Price | None = None
+    """Of the dearest of the instance types; None where any of them has none."""
+    used_share: Decimal | None = None
+    """Part of the node that one copy of the model keeps busy; None where that is not known."""
     avoid: tuple[str, ...] = ()
     """Nodes whose devices have failed in this run."""
+
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """Price of an hour of a node, in US dollars."""
+        return self.price.usd_per_hour if self.price else None
 
 
 class PlacementError(ValueError):
@@ -68,9 +77,15 @@ class PlacementError(ValueError):
 
 
 def place(
-    accelerator: Accelerator, catalogue: Catalogue, *, exclusive: bool, runner: Runner | None = None
+    accelerator: Accelerator,
+    catalogue: Catalogue,
+    *,
+    exclusive: bool,
+    runner: Runner | None = None,
+    pricing: Pricing = Pricing.ON_DEMAND,
+    copies: int = 1,
 ) -> Placement:
-    """Return the placement of an accelerator, whose pods have these runner settings.
+    """Return the placement of an accelerator, whose pods have these runner settings and so many copies of the model.
 
     Raises:
         PlacementError: The catalogue does not know an instance type, or the accelerator contradicts it or itself.
@@ -101,7 +116,8 @@ def place(
         taints=tuple(dict.fromkeys(key for key in (taint, resource) if key)),
         architecture=architectures.pop() if all_known and len(architectures) == 1 else None,
         room=_room(known, devices if whole else None, exclusive=exclusive) if all_known else None,
-        usd_per_hour=_price(known) if all_known else None,
+        price=price_of(known, pricing) if all_known else None,
+        used_share=used_share(accelerator, known, kind, copies=copies, exclusive=exclusive) if all_known else None,
     )
 
 
@@ -246,12 +262,6 @@ def _room(instances: Sequence[InstanceType], devices: int | None, *, exclusive: 
         processors = max(int(whole * share), 1)
         found.append(Room(processors, int(memory * share)))
     return Room(min(one.processors for one in found), min(one.memory_mebibytes for one in found))
-
-
-def _price(instances: Sequence[InstanceType]) -> Decimal | None:
-    prices = [instance.usd_per_hour for instance in instances]
-    known = [price for price in prices if price is not None]
-    return max(known) if len(known) == len(prices) else None
 
 
 def _unknown(accelerator: str, name: str, catalogue: Catalogue) -> PlacementError:

@@ -11,8 +11,10 @@ from inferbench_operator.core import names
 from inferbench_operator.core.facts import Attempt, Benchmark, Result
 from inferbench_operator.core.jobs import Manifest, owner_reference
 from inferbench_operator.core.matrix import Cell
+from inferbench_operator.core.price import inference_cost
 from inferbench_operator.core.reports import details_of, printable
 from inferbench_operator.models.base import API_VERSION
+from inferbench_operator.models.cost import InferenceCost
 from inferbench_operator.models.figures import CaveatEntry, Latencies, LatencyFigures, Percentile
 from inferbench_operator.models.result import EarlierMeasurement, ResultSpec, ResultStatus
 from inferbench_operator.models.status import CellStatus
@@ -54,6 +56,7 @@ def result(
         caveats=_caveats(measured, details),
         latency=_latencies(measured, details),
         inferences_per_second=measured.inferences_per_second,
+        cost=_cost(attempt, measured, cell),
         runner_image=attempt.image,
         node=attempt.pod.node if attempt.pod else "",
         provenance_hash=_provenance_hash(report, cell),
@@ -79,6 +82,14 @@ def result(
     }
 
 
+def _cost(attempt: Attempt, measured: CellMeasured, cell: Cell) -> InferenceCost | None:
+    if attempt.usd_per_hour is None:
+        return None
+    return inference_cost(
+        attempt.usd_per_hour, attempt.price_details, measured.inferences_per_second, cell.sequence_length
+    )
+
+
 def _history(benchmark: Benchmark, earlier: Result | None) -> list[EarlierMeasurement]:
     """Return what was measured before, the latest first."""
     length = benchmark.spec.history.runs if benchmark.spec else 0
@@ -100,6 +111,16 @@ def _history(benchmark: Benchmark, earlier: Result | None) -> list[EarlierMeasur
         p95_high_microseconds=call.p95.high_microseconds,
         runner_image=status.runner_image,
         provenance_hash=status.provenance_hash,
+        p50_microseconds=call.p50.value_microseconds,
+        p50_low_microseconds=call.p50.low_microseconds,
+        p50_high_microseconds=call.p50.high_microseconds,
+        p99_microseconds=call.p99.value_microseconds,
+        p99_low_microseconds=call.p99.low_microseconds,
+        p99_high_microseconds=call.p99.high_microseconds,
+        inferences_per_second=status.inferences_per_second,
+        usd_per_million_inferences=status.cost.usd_per_million_inferences if status.cost else None,
+        profile=status.provenance.get("profile", ""),
+        load=status.provenance.get("load", ""),
     )
     return [latest, *older][:length]
 
@@ -116,6 +137,7 @@ def figures(status: ResultStatus) -> dict[str, Any]:
         "p95_high_microseconds": call.p95.high_microseconds,
         "p99_microseconds": call.p99.value_microseconds,
         "inferences_per_second": status.inferences_per_second,
+        "usd_per_million_inferences": status.cost.usd_per_million_inferences if status.cost else None,
     }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Final
 
 from inferbench_operator.core import cost, jobs, names
@@ -16,6 +17,7 @@ from inferbench_operator.core.placement import Placement, PlacementError, nowher
 from inferbench_operator.core.schedule import is_due, next_tick
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
+from inferbench_operator.models.cost import Pricing
 from inferbench_operator.models.execution import OnSuspend
 from inferbench_operator.models.instances import Catalogue
 from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Cost, Run, Trigger
@@ -73,16 +75,24 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
     over = _is_over(run, now) and not spec.suspend
     before = _entries_of(benchmark.status, run)
     own = [attempt for attempt in observed.attempts if attempt.run == run.id]
+    measured = {result.spec.cell: result for result in observed.results if result.status.run == run.id}
+    reusable: dict[str, Result] = {}
+    if not run.trigger.measures_anew:
+        reusable = _reusable(spec, run, before, observed.results, _images(cells, placements, settings))
+
+    def estimate() -> Decimal:
+        missing = [cell for cell in cells if cell.hash not in measured and cell.hash not in reusable]
+        prices = {name: placement.usd_per_hour or Decimal(0) for name, placement in placements.items()}
+        return cost.estimated(missing, prices, spec.measurement, observed.results)
+
     return Situation(
         benchmark=benchmark,
         spec=spec,
         run=run,
         cells=cells,
         placements=placements,
-        measured={result.spec.cell: result for result in observed.results if result.status.run == run.id},
-        reusable={}
-        if run.trigger.measures_anew
-        else _reusable(spec, run, before, observed.results, _images(cells, placements, settings)),
+        measured=measured,
+        reusable=reusable,
         judgements=tuple(
             _judged(attempt, spec, before, now, over=over)
             for attempt in sorted(own, key=lambda attempt: (attempt.number, attempt.name))
@@ -90,19 +100,26 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
         before=before,
         over=over,
         next_tick=None if spec.suspend or spec.cancel else tick,
-        cost=_cost(benchmark.status, run, own, placements.values(), now),
+        cost=_cost(benchmark.status, run, own, placements, now, estimate),
         past_cost=cost.settled(benchmark.status, observed.attempts, now),
         unplaced=unplaced,
     )
 
 
 def _cost(
-    status: BenchmarkStatus, run: Run, attempts: Iterable[Attempt], placements: Iterable[Placement], now: datetime
+    status: BenchmarkStatus,
+    run: Run,
+    attempts: Iterable[Attempt],
+    placements: Mapping[str, Placement],
+    now: datetime,
+    estimate: Callable[[], Decimal],
 ) -> Cost | None:
+    """Return what the run has cost, and what it was expected to cost when it started."""
     before = status.cost if status.run and status.run.id == run.id else None
-    if before is None and all(placement.usd_per_hour is None for placement in placements):
+    if before is None and all(placement.price is None for placement in placements.values()):
         return None
-    return cost.spent(before, attempts, run.start_time, now)
+    found = cost.spent(before, attempts, run.start_time, now)
+    return found if before else found.model_copy(update={"estimated_usd": cost.written(estimate())})
 
 
 def _is_over(run: Run, now: datetime) -> bool:
@@ -199,17 +216,33 @@ def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:
 
 def _placements(spec: BenchmarkSpec, catalogue: Catalogue) -> tuple[dict[str, Placement], dict[str, PlacementError]]:
     """Return where pods for each accelerator may run, and for which accelerators there can be none, and why."""
-    exclusive = spec.execution.exclusive_node
     found: dict[str, Placement] = {}
     unplaced: dict[str, PlacementError] = {}
     for accelerator in spec.accelerators:
         runner = merged(spec.runner, accelerator.runner)
         try:
-            found[accelerator.name] = place(accelerator, catalogue, exclusive=exclusive, runner=runner)
+            found[accelerator.name] = place(
+                accelerator,
+                catalogue,
+                exclusive=spec.execution.exclusive_node,
+                runner=runner,
+                pricing=spec.pricing,
+                copies=spec.measurement.load.concurrency,
+            )
         except PlacementError as error:
             found[accelerator.name] = nowhere(accelerator)
             unplaced[accelerator.name] = error
-    unknown = sorted(name for name, placement in found.items() if placement.usd_per_hour is None)
+    unknown = sorted(name for name, placement in found.items() if placement.price is None)
+    for name in unknown if spec.pricing is not Pricing.ON_DEMAND else ():
+        if types := found[name].instance_types:
+            field = f"usdPerHour{spec.pricing}"
+            unpriced = PlacementError(
+                Reason.PRICE_UNKNOWN,
+                f"pricing is {spec.pricing}, but not every instance type of accelerator {name} has such a price; give "
+                f"{' and '.join(types)} a {field} in the operator's table of instance types, or set pricing to "
+                "OnDemand.",
+            )
+            unplaced.setdefault(name, unpriced)
     for name in unknown if spec.execution.max_cost_usd is not None else ():
         unpriced = PlacementError(
             Reason.PRICE_UNKNOWN,

@@ -8,13 +8,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from inferbench_operator.core.assessment import wanted_references
 from inferbench_operator.core.attempts import is_silent
-from inferbench_operator.core.facts import Attempt, Benchmark, ClusterWarning, Observed
+from inferbench_operator.core.baselines import REFERENCE_KEY
+from inferbench_operator.core.facts import Attempt, Benchmark, ClusterWarning, Observed, Reference
 from inferbench_operator.core.names import RUNNER_CONTAINER
 from inferbench_operator.core.reports import parse_full
 from inferbench_operator.kube.client import Client
-from inferbench_operator.kube.errors import KubernetesError
-from inferbench_operator.kube.kinds import JOB
+from inferbench_operator.kube.errors import ForbiddenError, KubernetesError, NotFoundError
+from inferbench_operator.kube.kinds import CONFIG_MAP, JOB
 from inferbench_runner.contract import FULL_REPORT_BYTES
 
 _LOG_BYTES: Final = FULL_REPORT_BYTES + 64 * 1024
@@ -31,10 +33,11 @@ _logger = logging.getLogger(__name__)
 async def gather(observed: Observed, client: Client, now: datetime) -> tuple[Observed, datetime | None]:
     """Return the facts of a benchmark with what only logs and Events know, and when to ask these again.
 
-    That is the full reports of attempts whose results are not stored yet, why others wait, and whether a Job has gone
-    with its pod.
+    That is the full reports of attempts whose results are not stored yet, why others wait, whether a Job has gone with
+    its pod, and what gates compare with.
     """
     observed = await _with_jobs(observed, client)
+    observed = await _with_references(observed, client)
     observed = await _with_reports(observed, client)
     silent = [attempt for attempt in _current(observed) if is_silent(attempt)]
     if not silent:
@@ -69,6 +72,25 @@ async def _with_jobs(observed: Observed, client: Client) -> Observed:
         gone = doubtful and not await client.exists(JOB, namespace, attempt.name, uid=attempt.uid)
         attempts.append(replace(attempt, deleting=True) if gone else attempt)
     return replace(observed, attempts=tuple(attempts))
+
+
+async def _with_references(observed: Observed, client: Client) -> Observed:
+    namespace = observed.benchmark.namespace
+    found = {name: await _reference(namespace, name, client) for name in wanted_references(observed)}
+    return replace(observed, references=found)
+
+
+async def _reference(namespace: str, name: str, client: Client) -> Reference:
+    """Return what a ConfigMap has to compare with, or why it has nothing; another error is not "nothing"."""
+    try:
+        data = (await client.get(CONFIG_MAP, namespace, name)).get("data") or {}
+    except NotFoundError:
+        return Reference(problem=f"There is no ConfigMap {name} in this namespace to compare with.")
+    except ForbiddenError as error:
+        return Reference(problem=f"The operator may not read ConfigMap {name}: {error.detail}")
+    if REFERENCE_KEY not in data:
+        return Reference(problem=f"ConfigMap {name} has no key {REFERENCE_KEY} to compare with; add it.", broken=True)
+    return Reference(data[REFERENCE_KEY])
 
 
 async def _with_reports(observed: Observed, client: Client) -> Observed:

@@ -34,6 +34,7 @@ RESULT = Kind(GROUP, VERSION, "inferencebenchmarkresults")
 JOB = Kind("batch", "v1", "jobs", LABEL_BENCHMARK)
 POD = Kind("", "v1", "pods", LABEL_BENCHMARK)
 EVENT = Kind("", "v1", "events")
+CONFIG_MAP = Kind("", "v1", "configmaps")
 NODE = Kind("", "v1", "nodes")
 NODE_POOL = Kind("karpenter.sh", "v1", "nodepools")
 """What nodes Karpenter may bring; of EKS Auto Mode as well."""

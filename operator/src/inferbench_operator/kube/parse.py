@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from inferbench_operator.core import names
+from inferbench_operator.core.comparison import COMPARED
 from inferbench_operator.core.facts import Attempt, Benchmark, Pod, Result, Termination
 from inferbench_operator.core.reports import ReportError, last_words, parse_compact
 from inferbench_operator.models.benchmark import BenchmarkSpec
@@ -27,13 +29,15 @@ _FOR_DECISIONS: Final = frozenset(
         "attempt",
         "completionTime",
         "verdict",
-        "latency",
         "inferencesPerSecond",
         "runnerImage",
         "node",
         "provenanceHash",
+        "measureMilliseconds",
+        "warmupMilliseconds",
     }
 )
+_COST_FOR_DECISIONS: Final = frozenset({"usdPerMillionInferences", "usdPerHour", "pricing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ def attempt(raw: Json) -> Attempt:
     failed = true.get("Failed", {})
     final = failed or true.get("Complete", {})
     created = _time(metadata["creationTimestamp"])
+    annotations = _part(metadata, "annotations")
     return Attempt(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -102,7 +107,8 @@ def attempt(raw: Json) -> Attempt:
         finished_at=_time(final.get("lastTransitionTime") or metadata["creationTimestamp"]) if final else None,
         failed_reason=failed.get("reason") or "Failed" if failed else "",
         failed_message=failed.get("message") or "",
-        usd_per_hour=_price(_part(metadata, "annotations").get(names.ANNOTATION_PRICE, "")),
+        usd_per_hour=_price(annotations.get(names.ANNOTATION_PRICE, "")),
+        price_details=str(annotations.get(names.ANNOTATION_PRICE_DETAILS, "")),
     )
 
 
@@ -160,8 +166,16 @@ def result(raw: Json) -> Result | None:
 
 def _for_decisions(status: Json) -> Json:
     kept = {name: value for name, value in status.items() if name in _FOR_DECISIONS}
-    latency = kept.get("latency")
-    return kept | {"latency": {"call": latency.get("call")}} if isinstance(latency, Mapping) else kept
+    for name, fields in (("latency", {"call"}), ("cost", _COST_FOR_DECISIONS), ("provenance", COMPARED)):
+        part = status.get(name)
+        if isinstance(part, Mapping):
+            # The same texts are in most results: each is kept once.
+            kept[name] = {key: _interned(value) for key, value in part.items() if key in fields}
+    return kept
+
+
+def _interned(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    return sys.intern(value) if type(value) is str else value
 
 
 def _spec(raw: Json) -> tuple[BenchmarkSpec | None, str]:

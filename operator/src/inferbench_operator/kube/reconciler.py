@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from inferbench_operator.core import preflight
+from inferbench_operator.core.assessment import compared_benchmarks
 from inferbench_operator.core.decide import decide
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.kube import metrics, parse
@@ -139,6 +140,8 @@ class Reconciler:
             self._applier.forget(key)
             self._turns.forget(key)
             return
+        siblings = {name: self.cache.observe(Key(key.namespace, name)) for name in compared_benchmarks(observed)}
+        observed = replace(observed, siblings={name: found for name, found in siblings.items() if found})
         refusals = self._applier.refusals(observed.benchmark)
         now = datetime.now(UTC).replace(microsecond=0)
         observed, ask_again = await gather(observed, self._client, now)

@@ -57,6 +57,9 @@ Decimals = Annotated[str, StringConstraints(max_length=20, pattern=r"^[0-9]+(\.[
 
 RunId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}$")]
 
+SequenceLength = Annotated[int, Field(ge=1, le=131_072)]
+BatchSize = Annotated[int, Field(ge=1, le=4096)]
+
 Microseconds = Annotated[int, Field(ge=0, le=86_400_000_000)]
 
 PodFragment = Annotated[dict[str, JsonValue], Field(max_length=32)]

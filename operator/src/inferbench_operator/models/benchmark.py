@@ -13,14 +13,18 @@ from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 
 from inferbench_operator.models.base import (
     ApiModel,
+    BatchSize,
     DnsName,
     LabelMap,
     PodFragment,
+    SequenceLength,
     ShortName,
     rule,
     schema_extra,
 )
+from inferbench_operator.models.cost import Pricing
 from inferbench_operator.models.execution import ExecutionPolicy, History, Schedule
+from inferbench_operator.models.gates import MAX_GATES, Compare, Gate, GateMode
 from inferbench_operator.models.measurement import Measurement
 from inferbench_runner.contract import AcceleratorKind, Execution, Precision, Weights
 
@@ -35,8 +39,6 @@ ResourceName = Annotated[
         max_length=128, pattern=r"^(aws\.amazon\.com|nvidia\.com)/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
     ),
 ]
-SequenceLength = Annotated[int, Field(ge=1, le=131_072)]
-BatchSize = Annotated[int, Field(ge=1, le=4096)]
 
 
 class Model(ApiModel):
@@ -277,6 +279,26 @@ class BenchmarkSpec(ApiModel):
                     "or leave them out.",
                     field_path=".exclude",
                 ),
+                rule(
+                    "!has(self.compare) || self.accelerators.exists(a, a.name == self.compare.baseline)",
+                    "compare.baseline must name an accelerator of spec.accelerators.",
+                    field_path=".compare",
+                ),
+                rule(
+                    "!has(self.gates) || self.gates.all(g, !has(g.selector) || "
+                    "((!has(g.selector.model) || self.models.exists(m, m.name == g.selector.model)) && "
+                    "(!has(g.selector.accelerator) || "
+                    "self.accelerators.exists(a, a.name == g.selector.accelerator))))",
+                    "the selector of each gate must name a model of spec.models and an accelerator of "
+                    "spec.accelerators, or leave them out.",
+                    field_path=".gates",
+                ),
+                rule(
+                    "!has(self.gates) || !has(self.history) || self.history.runs > 0 || "
+                    "self.gates.all(g, !has(g.baseline) || g.baseline != 'PreviousRun')",
+                    "a gate with baseline PreviousRun needs history.runs of at least 1; raise it.",
+                    field_path=".gates",
+                ),
             ]
         )
     )
@@ -325,6 +347,26 @@ class BenchmarkSpec(ApiModel):
         default=Reuse.UNCHANGED_CELLS,
         description="UnchangedCells keeps the result of a cell that a change of the specification did not touch; Never "
         "measures every cell again in every run.",
+    )
+    pricing: Pricing = Field(
+        default=Pricing.ON_DEMAND,
+        description="Terms on which nodes are paid for: OnDemand, Reserved or Spot. The catalogue has on-demand "
+        "prices; the others, and prices of your own, come from the operator's table of instance types.",
+    )
+    compare: Compare | None = Field(
+        default=None, description="Which accelerator the others are compared with, in status.comparison."
+    )
+    gates: Annotated[
+        list[Gate],
+        Field(
+            max_length=MAX_GATES,
+            json_schema_extra=schema_extra(list_type="map", list_map_keys=["name"]),
+        ),
+    ] = Field(default_factory=list, description="Limits on the figures, judged when the run is over.")
+    gate_mode: GateMode = Field(
+        default=GateMode.ENFORCE,
+        description="What a missed gate does: with Enforce the benchmark is not Ready, so that what waits for it "
+        "stops; with Report only the condition GatesPassed tells.",
     )
     history: History = Field(default_factory=History, description="What is kept of earlier runs.")
     schedule: Schedule | None = Field(

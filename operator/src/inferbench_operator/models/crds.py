@@ -88,6 +88,7 @@ def benchmark_crd() -> Manifest:
                 "Largest p95 of all cells, in microseconds.",
                 kind="integer",
             ),
+            _column("Gates", _condition("status", ConditionType.GATES_PASSED), "Whether the gates are kept."),
             _column("Reason", _condition("reason"), "Why it is ready or not, as one word."),
             _AGE,
             _column("Run", ".status.run.id", "Identity of the latest run.", wide=True),
@@ -134,6 +135,9 @@ def result_crd() -> Manifest:
                 wide=True,
             ),
             _column("Inferences/s", ".status.inferencesPerSecond", "Inputs per second.", wide=True),
+            _column(
+                "USD/million", ".status.cost.usdPerMillionInferences", "Cost of a million inputs, in USD.", wide=True
+            ),
             _column("Node", ".status.node", "Node that it ran on.", wide=True),
         ],
         subresources={},
@@ -217,9 +221,9 @@ def _column(name: str, path: str, description: str, *, kind: str = "string", wid
     return {"name": name, "type": kind, "jsonPath": path, "description": description, "priority": int(wide)}
 
 
-def _condition(field: str) -> str:
-    """JSONPath of one field of condition Ready; found by its type, because the order of conditions has a meaning."""
-    return f'.status.conditions[?(@.type=="{ConditionType.READY}")].{field}'
+def _condition(field: str, kind: ConditionType = ConditionType.READY) -> str:
+    """JSONPath of one field of a condition; found by its type, because the order of conditions has a meaning."""
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
 _AGE: Final = _column("Age", ".metadata.creationTimestamp", "Time since it was created.", kind="date")

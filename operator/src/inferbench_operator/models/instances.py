@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -17,10 +18,11 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StringConstraints
 
 from inferbench_operator.models.base import ApiModel, Decimals
 from inferbench_operator.models.benchmark import ResourceName
+from inferbench_operator.models.cost import Pricing
 from inferbench_runner.contract import AcceleratorKind
 
 RESOURCES: Final = MappingProxyType(
@@ -55,6 +57,24 @@ class InstanceType:
     """Kubernetes quantity left for pods, where known."""
     usd_per_hour: Decimal | None
     """On-demand price in us-east-1 (Linux), unless the operator has one of its own; None where there is none."""
+    usd_per_hour_reserved: Decimal | None = None
+    """What the operator's own table says that it pays for a reserved one."""
+    usd_per_hour_spot: Decimal | None = None
+    """What the operator's own table says that it pays on the spot market."""
+    price_source: str = ""
+    """Where the prices come from."""
+    price_date: str = ""
+    """Of which day they are, as YYYY-MM-DD."""
+
+    def price(self, pricing: Pricing) -> Decimal | None:
+        """Return what an hour costs on these terms; None where that is not known."""
+        match pricing:
+            case Pricing.ON_DEMAND:
+                return self.usd_per_hour
+            case Pricing.RESERVED:
+                return self.usd_per_hour_reserved
+            case Pricing.SPOT:
+                return self.usd_per_hour_spot
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +125,16 @@ class InstanceTypeEntry(ApiModel):
         default=None, alias="memoryGiB", description="a decimal number of GiB, such as 16"
     )
     usd_per_hour: Decimals | None = Field(default=None, description="a decimal number of US dollars, such as 0.61")
+    usd_per_hour_reserved: Decimals | None = Field(
+        default=None, description="a decimal number of US dollars, such as 0.61"
+    )
+    usd_per_hour_spot: Decimals | None = Field(default=None, description="a decimal number of US dollars, such as 0.61")
+    price_source: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = Field(
+        default=None, description="a text of at most 256 characters, such as our contract"
+    )
+    price_date: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")] | None = Field(
+        default=None, description="a day such as 2026-11-01"
+    )
 
 
 @cache
@@ -122,6 +152,7 @@ def _family(name: str) -> str:
 
 def _instance_type(row: Mapping[str, str]) -> InstanceType:
     price = row["usd_per_hour_on_demand_us_east_1"]
+    source, day = _source(row["price_source"]) if price else ("", "")
     return InstanceType(
         name=row["instance_type"],
         architecture=row["arch"],
@@ -135,4 +166,12 @@ def _instance_type(row: Mapping[str, str]) -> InstanceType:
         allocatable_cpu=row["allocatable_cpu"] or None,
         allocatable_memory=row["allocatable_memory"] or None,
         usd_per_hour=Decimal(price) if price else None,
+        price_source=source,
+        price_date=day,
     )
+
+
+def _source(text: str) -> tuple[str, str]:
+    """Return where a price comes from, and of which day it is."""
+    day = re.search(r"\d{4}-\d{2}-\d{2}", text)
+    return text, day[0] if day else ""

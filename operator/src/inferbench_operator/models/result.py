@@ -14,15 +14,17 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from inferbench_operator.models.base import (
     ApiModel,
+    BatchSize,
     Decimals,
     DnsName,
     Microseconds,
     RunId,
+    SequenceLength,
     ShortName,
     rule,
     schema_extra,
 )
-from inferbench_operator.models.benchmark import BatchSize, SequenceLength
+from inferbench_operator.models.cost import InferenceCost
 from inferbench_operator.models.execution import MAX_HISTORY
 from inferbench_operator.models.figures import (
     CaveatEntry,
@@ -94,6 +96,20 @@ class EarlierMeasurement(ApiModel):
     provenance_hash: ProvenanceHash | None = Field(
         default=None, description="Hash over the circumstances; where it differs, so do versions or settings."
     )
+    p50_microseconds: Microseconds | None = Field(default=None, description="Median, in microseconds.")
+    p50_low_microseconds: Microseconds | None = Field(default=None, description="Lower bound of p50's interval.")
+    p50_high_microseconds: Microseconds | None = Field(default=None, description="Upper bound of p50's interval.")
+    p99_microseconds: Microseconds | None = Field(default=None, description="99th percentile, in microseconds.")
+    p99_low_microseconds: Microseconds | None = Field(default=None, description="Lower bound of p99's interval.")
+    p99_high_microseconds: Microseconds | None = Field(default=None, description="Upper bound of p99's interval.")
+    inferences_per_second: Decimals | None = Field(default=None, description="Inputs per second, a decimal string.")
+    usd_per_million_inferences: Decimals | None = Field(
+        default=None,
+        alias="usdPerMillionInferences",
+        description="Cost of a million inputs on the whole node, in US dollars, a decimal string.",
+    )
+    profile: ShortText = Field(default="", exclude_if=operator.not_, description="Profile of the measurement.")
+    load: ShortText = Field(default="", exclude_if=operator.not_, description="Load under which it was measured.")
 
 
 class ResultStatus(ApiModel):
@@ -114,6 +130,9 @@ class ResultStatus(ApiModel):
     )
     latency: Latencies = Field(description="Latency distributions.")
     inferences_per_second: Decimals = Field(description="Inputs per second of the measuring window, a decimal string.")
+    cost: InferenceCost | None = Field(
+        default=None, description="What inferences cost at this throughput; absent where the node has no known price."
+    )
     interpolated_p95_microseconds: Microseconds | None = Field(
         default=None,
         description="p95 of the call latency with linear interpolation between two samples, in microseconds, as most "

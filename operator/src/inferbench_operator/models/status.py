@@ -9,15 +9,26 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from inferbench_operator.models.base import ApiModel, Decimals, Microseconds, RunId, ShortName, schema_extra
-from inferbench_operator.models.benchmark import MAX_CELLS, BatchSize, SequenceLength
+from inferbench_operator.models.base import (
+    ApiModel,
+    BatchSize,
+    Decimals,
+    Microseconds,
+    RunId,
+    SequenceLength,
+    ShortName,
+    schema_extra,
+)
+from inferbench_operator.models.benchmark import MAX_CELLS
 from inferbench_operator.models.execution import MAX_HISTORY
+from inferbench_operator.models.gates import MAX_GATES
 from inferbench_runner.contract import CellHash, Precision, Verdict
 
 Reason = Annotated[str, StringConstraints(max_length=64, pattern=r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$")]
 
 
 MAX_RERUN_LENGTH = 64
+MAX_COMPARISONS = 128
 
 
 class ConditionType(StrEnum):
@@ -29,6 +40,7 @@ class ConditionType(StrEnum):
     ACCEPTED = "Accepted"
     CAPACITY_AVAILABLE = "CapacityAvailable"
     SUCCEEDED = "Succeeded"
+    GATES_PASSED = "GatesPassed"
     SUSPENDED = "Suspended"
 
 
@@ -140,7 +152,14 @@ class Run(ApiModel):
 
 
 class Cost(ApiModel):
-    """What a run has cost so far: the on-demand price of each pod's whole node, from being scheduled to its end."""
+    """What a run has cost so far: the price of each pod's whole node, from being scheduled to its end."""
+
+    estimated_usd: Decimals | None = Field(
+        default=None,
+        alias="estimatedUSD",
+        description="What the run was expected to cost when it started, in US dollars, a decimal string: for each cell "
+        "to measure the time that it took before, or measurement.maxSeconds, and three minutes for each Job.",
+    )
 
     spent_usd: Decimals = Field(
         default="0",
@@ -149,6 +168,63 @@ class Cost(ApiModel):
         "counts; accelerators without a known price are left out.",
     )
     observed_time: datetime = Field(description="Until when it is counted.")
+
+
+class GateState(StrEnum):
+    """What a gate says."""
+
+    PASSED = "Passed"
+    FAILED = "Failed"
+    UNDECIDED = "Undecided"
+
+
+class GateStatus(ApiModel):
+    """What one gate says of the run."""
+
+    name: ShortName = Field(description="Name of the gate.")
+    state: GateState = Field(
+        description="Passed, Failed or Undecided. Undecided counts as the gate's onUndecided says."
+    )
+    reason: Reason = Field(
+        description="Why, as one word: WithinLimit, LimitExceeded, Regression, IntervalTooWide, BaselineMissing, "
+        "BaselineDiffers, FiguresMissing or NoSuchCells."
+    )
+    message: Annotated[str, StringConstraints(max_length=512)] = Field(
+        description="Why, as a sentence: the cell that decided it, its figure and the limit."
+    )
+    cells: Count = Field(default=0, description="Cells that the gate looks at.")
+    failed: Count = Field(default=0, description="Those of them that miss it.")
+    undecided: Count = Field(default=0, description="Those of them of which it can't be told.")
+
+
+class Comparison(ApiModel):
+    """One model on one accelerator compared with the same model on the baseline, over all cells that both have."""
+
+    model: ShortName = Field(description="Name of the model.")
+    accelerator: ShortName = Field(description="Name of the accelerator.")
+    baseline: ShortName = Field(description="Name of the accelerator that it is compared with.")
+    precision: Precision = Field(description="Precision on the accelerator.")
+    cells: Count = Field(default=0, description="Pairs of cells with the same sequence length and batch size.")
+    speedup: Decimals | None = Field(
+        default=None,
+        description="Geometric mean, over the pairs, of the baseline's p95 over the accelerator's, a decimal string: "
+        "above 1 the accelerator is faster. Absent where nothing can be compared; message says why.",
+    )
+    speedup_low: Decimals | None = Field(
+        default=None,
+        description="Lower bound of its 95 % interval by a bootstrap over the pairs and within their intervals.",
+    )
+    speedup_high: Decimals | None = Field(default=None, description="Upper bound of the same interval.")
+    min_speedup: Decimals | None = Field(default=None, description="Smallest ratio of a pair.")
+    max_speedup: Decimals | None = Field(default=None, description="Largest ratio of a pair.")
+    crossover_sequence_length: SequenceLength | None = Field(
+        default=None,
+        description="Shortest length, in tokens, from which on the other one of the two is faster than at shorter "
+        "lengths; absent where one of them is faster at all lengths.",
+    )
+    message: Annotated[str, StringConstraints(max_length=320)] = Field(
+        default="", exclude_if=operator.not_, description="What could not be compared, and why."
+    )
 
 
 class PastRun(ApiModel):
@@ -227,6 +303,16 @@ class CellStatus(ApiModel):
         default=None, description="99th percentile of the call latency, in microseconds."
     )
     inferences_per_second: Decimals | None = Field(default=None, description="Inputs per second, a decimal string.")
+    usd_per_million_inferences: Decimals | None = Field(
+        default=None,
+        alias="usdPerMillionInferences",
+        description="Cost of a million inputs on the whole node, in US dollars, a decimal string.",
+    )
+    pareto: bool | None = Field(
+        default=None,
+        description="True where no other cell of the model at this sequence length has a lower p95 at no higher cost "
+        "per inference; once the run is over, where costs are known.",
+    )
 
     @property
     def has_failed(self) -> bool:
@@ -245,13 +331,22 @@ class BenchmarkStatus(ApiModel):
         Field(max_length=16, json_schema_extra=schema_extra(list_type="map", list_map_keys=["type"])),
     ] = Field(
         default_factory=list,
-        description="Ready, Accepted, CapacityAvailable and Succeeded; Reconciling, Stalled and "
+        description="Ready, Accepted, CapacityAvailable, Succeeded and GatesPassed; Reconciling, Stalled and "
         "Suspended only while true.",
     )
     run: Run | None = Field(default=None, description="The latest run.")
     cells: CellCounts | None = Field(default=None, description="Number of cells by state.")
     cost: Cost | None = Field(
         default=None, description="What the latest run has cost; absent where no accelerator has a known price."
+    )
+    gates: Annotated[
+        list[GateStatus],
+        Field(max_length=MAX_GATES, json_schema_extra=schema_extra(list_type="map", list_map_keys=["name"])),
+    ] = Field(default_factory=list, exclude_if=operator.not_, description="What the gates say, once the run is over.")
+    comparison: Annotated[list[Comparison], Field(max_length=MAX_COMPARISONS)] = Field(
+        default_factory=list,
+        exclude_if=operator.not_,
+        description="How the accelerators compare with spec.compare's baseline, once the run is over.",
     )
     next_schedule_time: datetime | None = Field(default=None, description="Next tick of the schedule.")
     slowest_p95_microseconds: Microseconds | None = Field(
