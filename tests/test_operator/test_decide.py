@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -438,9 +439,63 @@ def test_a_job_that_may_not_be_made_for_now_is_told() -> None:
     of = _started()
     decision = _decide(replace(observed(of), blocked="exceeded quota: count/jobs.batch=0"))
     ready = next(found for found in _status(decision).conditions if found.type is ConditionType.READY)
-    assert ready.reason == "JobRefused"
-    assert "exceeded quota" in ready.message
-    assert decision.create_jobs, "it is tried all the same"
+    assert ready.reason == "QuotaExceeded"
+    assert "Raise the quota of the namespace" in ready.message
+    waits = replace(of, status=_status(decision))
+    assert _decide(replace(observed(waits), blocked="exceeded quota")).create_jobs, "it is tried all the same"
+
+
+def _with(**fields: Any) -> BenchmarkSpec:  # noqa: ANN401 - any field
+    """Return the specification of two cells with other fields that change none of them."""
+    return BenchmarkSpec.model_validate(TWO.model_dump(mode="json", exclude_none=True) | fields)
+
+
+def test_a_job_that_may_never_be_made_fails_its_cells() -> None:
+    """After the time that a pod may wait for a node; no sooner, and a Job that is made takes it back."""
+    of, why = _started(_with(execution={"schedulingDeadlineSeconds": 600})), "exceeded quota: count/jobs.batch=0"
+    of = replace(of, status=_status(_decide(replace(observed(of), blocked=why))))
+    facts = replace(observed(of), blocked=why)
+    waits = decide(facts, NOW + timedelta(seconds=599), SETTINGS)
+    assert _entry(waits).state is CellState.PENDING
+    end = decide(facts, NOW + timedelta(seconds=600), SETTINGS)
+    assert (_entry(end).state, _entry(end).reason) == (CellState.FAILED, "JobRefused")
+    assert "schedulingDeadlineSeconds (600 s): exceeded quota" in _entry(end).message
+    over = replace(of, status=_status(end))
+    assert _entry(decide(observed(over), NOW + timedelta(seconds=601), SETTINGS)).state is CellState.FAILED
+    made = decide(observed(of, _own(of, pod=pod())), NOW + timedelta(seconds=601), SETTINGS)
+    assert made.status
+    assert made.status.run
+    assert made.status.run.blocked_time is None
+
+
+def test_a_schedule_that_is_none_stops_no_run() -> None:
+    """What is wrong is told; the Jobs go on, and only the end is none until it is corrected."""
+    before = _started()
+    of = replace(before, spec=_with(schedule={"cron": "0 3 31 2 *"}), generation=2)
+    going = _decide(observed(of, _own(before, pod=running())))
+    assert not going.delete_jobs
+    found = {one.type.value: (one.status.value, one.reason) for one in _status(going).conditions}
+    assert found["Accepted"] == ("False", "InvalidSchedule")
+    assert found["Reconciling"][0] == "True"
+    results = [result_of(of, cell, run=run_of(before)) for cell in cells_of(TWO)]
+    end = _status(_decide(observed(replace(of, status=_status(going)), *results)))
+    assert {one.type.value: one.status.value for one in end.conditions}["Stalled"] == "True"
+    assert end.results[0].state is CellState.SUCCEEDED
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 0), (2, 10), (3, 20), (4, 40), (9, 300)])
+def test_a_second_retry_waits_and_each_later_one_longer(failures: int, seconds: int) -> None:
+    """From the end of the attempt before, so that an outage of minutes does not use up all of them."""
+    of = _started(_with(execution={"retries": 10}))
+    attempts = [_own(of, number=number, pod=ended(exit_code=1)) for number in range(1, failures + 1)]
+    decision = _decide(observed(replace(of, status=_status(_decide(observed(of, *attempts)))), *attempts))
+    due = ago(5) + timedelta(seconds=seconds)
+    if due <= NOW:
+        assert decision.create_jobs
+    else:
+        assert not decision.create_jobs
+        assert decision.look_again_at == due
+        assert decide(observed(replace(of, status=_status(decision)), *attempts), due, SETTINGS).create_jobs
 
 
 OTHER_IMAGE = Settings(runner_images={**SETTINGS.runner_images, AcceleratorKind.CPU: "inferbench/runner-cpu:0.2.0"})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferbench_operator.core.instance_table import MAX_BYTES, with_table
-from inferbench_operator.core.placement import Placement, PlacementError, Room, place
+from inferbench_operator.core.placement import Placement, Room, SpecRefusedError, place
 from inferbench_operator.core.price import Price
 from inferbench_operator.models.benchmark import Accelerator, Runner
 from inferbench_operator.models.cost import Pricing
@@ -98,7 +98,7 @@ def test_a_type_of_no_known_architecture_may_be_of_any() -> None:
     """So a label of one contradicts nothing; it does where the table says another."""
     runner, table = Runner(node_selector={"kubernetes.io/arch": "arm64"}), "g6x.large: {kind: NVIDIA, devices: 1"
     assert _placed(f"{table}}}", "g6x.large", runner=runner).devices == 1
-    with pytest.raises(PlacementError, match=r"kubernetes\.io/arch: arm64"):
+    with pytest.raises(SpecRefusedError, match=r"kubernetes\.io/arch: arm64"):
         _placed(f"{table}, architecture: amd64}}", "g6x.large", runner=runner)
 
 
@@ -117,7 +117,7 @@ def test_a_shared_device_is_counted_by_its_own_resource() -> None:
     assert (placement.resource, placement.devices) == ("nvidia.com/gpu.shared", 4)
     assert placement.taints == ("nvidia.com/gpu", "nvidia.com/gpu.shared")
     assert placement.room == Room(3, 12746)
-    with pytest.raises(PlacementError, match=r"offer nvidia\.com/gpu and nvidia\.com/gpu\.shared"):
+    with pytest.raises(SpecRefusedError, match=r"offer nvidia\.com/gpu and nvidia\.com/gpu\.shared"):
         _placed(shared, "g5.xlarge", "g5.2xlarge")
     chosen = _placed(shared, "g5.xlarge", "g5.2xlarge", resource="nvidia.com/gpu", exclusive=False)
     assert (chosen.resource, chosen.devices, chosen.room) == ("nvidia.com/gpu", 1, None)

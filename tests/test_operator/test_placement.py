@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from inferbench_operator.core.names import Reason
-from inferbench_operator.core.placement import Placement, PlacementError, Room, place
+from inferbench_operator.core.placement import Placement, Room, SpecRefusedError, place
 from inferbench_operator.models.benchmark import Accelerator, Runner
 from inferbench_operator.models.instances import Catalogue, packaged_catalogue
 from inferbench_runner.contract import AcceleratorKind
@@ -221,7 +221,7 @@ def test_kinds(fields: dict[str, Any], kind: str, resource: str | None) -> None:
 )
 def test_refusals(fields: dict[str, Any], reason: Reason, words: list[str]) -> None:
     """A contradiction is refused with a reason word, and a sentence that says what to change."""
-    with pytest.raises(PlacementError) as caught:
+    with pytest.raises(SpecRefusedError) as caught:
         _place(**fields)
     assert caught.value.reason is reason
     for word in ["accelerator acc", *words]:

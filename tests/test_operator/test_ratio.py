@@ -6,7 +6,7 @@ import random
 from math import exp, log
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferbench_operator.core.ratio import Interval, geometric_mean, ratio
@@ -52,6 +52,7 @@ def test_a_bound_of_zero_is_no_error() -> None:
     assert found.low == pytest.approx(0, abs=1e-6)
 
 
+@settings(deadline=None)
 @given(st.lists(POSITIVE, min_size=1, max_size=20))
 def test_the_geometric_mean_of_inverses_is_the_inverse(values: list[float]) -> None:
     """Which the arithmetic mean of ratios is not."""

@@ -24,12 +24,13 @@ _ADVICE: Final = tuple(
         (r"Insufficient ", _DEVICES),
         (
             r"didn't match Pod's node affinity/selector",
-            "Add a node of instanceTypes that fits runner.nodeSelector and runner.affinity, or correct these.",
+            "Add a node that fits instanceTypes, runner.nodeSelector and runner.affinity, or correct these.",
         ),
         (r"untolerated taint", "Add the taint to runner.tolerations, or add a node without it."),
         (r"node\(s\) were unschedulable", "Uncordon the node, or add one."),
         (r"exceeded quota", "Raise the quota of the namespace, or lower execution.maxParallelJobs."),
         (r"serviceaccount \".*\" not found", "Create it, or correct runner.serviceAccountName."),
+        (r"RuntimeClass \".*\" not found", "Create it, or correct runner.runtimeClassName."),
         (r"no PriorityClass with name", "Create it, or correct runner.priorityClassName."),
         (
             r"violates PodSecurity",

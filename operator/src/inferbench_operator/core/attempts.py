@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from inferbench_operator.core.facts import Attempt, ClusterWarning, Pod, Termination
 from inferbench_operator.core.names import Reason
@@ -168,8 +169,10 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
         waiting = Judgement(attempt, Stage.WAITING, reason, message)
         due = now if reason in _HOPELESS else pod.scheduled_at + limit
         return _until(due, now, waiting, Reason.START_DEADLINE, limit)
-    if pod:
-        reason, message = Reason.UNSCHEDULABLE if pod.unschedulable else Reason.SCHEDULING, pod.unschedulable
+    if pod and pod.unschedulable:
+        reason, message = Reason.UNSCHEDULABLE, pod.unschedulable
+    elif pod:
+        reason, message = Reason.SCHEDULING, _UNSEEN if now >= pod.created_at + _SOON else ""
     else:
         reason, message = _without_pod(attempt.warning)
     limit = timedelta(seconds=policy.scheduling_deadline_seconds)
@@ -177,6 +180,11 @@ def _in_progress(attempt: Attempt, policy: ExecutionPolicy, now: datetime) -> Ju
     # The time that the Job spent in a queue does not count.
     since = pod.created_at if pod else attempt.started_at or attempt.created_at
     return _until(since + limit, now, waiting, Reason.SCHEDULING_DEADLINE, limit)
+
+
+_SOON: Final = timedelta(seconds=10)
+"""Delay after which a pod counts as one that no scheduler has looked at."""
+_UNSEEN: Final = "No scheduler has said anything about the pod. Is the one running that runner.schedulerName names?"
 
 
 def is_silent(attempt: Attempt) -> bool:

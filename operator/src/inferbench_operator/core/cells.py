@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Final
 
 from inferbench_operator.core import cost, jobs, names, results
 from inferbench_operator.core.advice import advised
 from inferbench_operator.core.attempts import TYPED_WAITS, Failure, Judgement, Stage
+from inferbench_operator.core.facts import Attempt
 from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.matrix import Cell, PlanGroup, group
 from inferbench_operator.core.names import Reason
-from inferbench_operator.core.placement import PlacementError
+from inferbench_operator.core.placement import SpecRefusedError
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.core.situation import Situation, run_over
 from inferbench_operator.models.benchmark import Accelerator
@@ -30,14 +32,20 @@ _OF_OTHERS = {Reason.STOPPED, Reason.OTHER_CELL_FAILED}
 _EDITED = {Reason.PRICE_UNKNOWN, Reason.SCHEDULER_MISSING}
 
 
-def entries(situation: Situation, refusals: Mapping[str, str]) -> dict[str, CellStatus]:
+_PROMPT: Final = 2
+"""Attempts that follow each other at once."""
+_FIRST_DELAY: Final = timedelta(seconds=10)
+_LONGEST_DELAY: Final = timedelta(minutes=5)
+
+
+def entries(situation: Situation, refusals: Mapping[str, str], now: datetime) -> dict[str, CellStatus]:
     """Return the status entries of all cells by hash; `refusals` are Jobs that the API server does not take."""
     found = {cell.hash: _entry(situation, cell) for cell in situation.cells}
     if situation.spec.cancel:
         return {cell: entry if entry.state.terminal else _cancelled(entry) for cell, entry in found.items()}
     if situation.over:
         return {cell: _given_up(situation, entry) for cell, entry in found.items()}
-    found |= _refused(situation, found, refusals)
+    found |= _refused(situation, found, refusals) | _blocked(situation, found, now)
     return found | _unaffordable(situation, found)
 
 
@@ -91,7 +99,7 @@ def _going(situation: Situation) -> list[Judgement]:
     return [one for one in situation.judgements if one.stage is not Stage.ENDED or one.overdue]
 
 
-def unplaceable(situation: Situation, entries: Mapping[str, CellStatus]) -> PlacementError | None:
+def unplaceable(situation: Situation, entries: Mapping[str, CellStatus]) -> SpecRefusedError | None:
     """Return why a run that has started can't go on: there is no place for a Job that it still needs."""
     if all(entry.state.terminal for entry in entries.values()):
         return None
@@ -102,28 +110,45 @@ def unplaceable(situation: Situation, entries: Mapping[str, CellStatus]) -> Plac
     return next(found, None)
 
 
+@dataclass(frozen=True, slots=True)
+class NewJobs:
+    """Jobs to create now, and others for which it is too early."""
+
+    manifests: tuple[Manifest, ...] = ()
+    held: int = 0
+    """How many more there would be if the operator's own limit were higher."""
+    next_at: datetime | None = None
+    """When the first of those may be created that wait before they try again."""
+
+
 def new_jobs(
     situation: Situation, entries: Mapping[str, CellStatus], now: datetime, settings: Settings, slots: int | None
-) -> tuple[tuple[Manifest, ...], int]:
+) -> NewJobs:
     """Return Jobs for the cells that have none, group by group, within the limits of parallel Jobs.
 
-    Also return how many more there would be if the operator's own limit, of which `slots` are left, were higher.
+    Of the operator's own limit, `slots` are left.
     """
     if situation.run != situation.benchmark.status.run:
         # The run's identity must be stored before its first Job exists, or a crash could start another run beside it.
-        return (), 0
+        return NewJobs()
     if situation.spec.suspend or situation.spec.cancel or situation.over or unplaceable(situation, entries):
-        return (), 0
+        return NewJobs()
     going = _going(situation)
     active = {judgement.attempt.plan for judgement in going}
     room = _Room(situation, going, now)
     broken = _broken_nodes(situation)
     wanted: list[Manifest] = []
+    later: list[datetime] = []
     held = 0
     # The cheapest first, so that a mistake which all of them share costs little.
     for plan in sorted(_plans(situation), key=lambda plan: _price(situation, plan)):
         missing = _missing(plan, entries)
-        if not missing or plan.hash in active or not room.take(missing[0].accelerator):
+        if not missing or plan.hash in active:
+            continue
+        if (due := _due(situation, [entries[cell.hash] for cell in missing])) and due > now:
+            later.append(due)
+            continue
+        if not room.take(missing[0].accelerator):
             continue
         if slots is not None and len(wanted) >= slots:
             held += 1
@@ -131,7 +156,28 @@ def new_jobs(
             placement = replace(situation.placements[missing[0].accelerator.name], avoid=broken)
             number = _next_attempt(plan, entries)
             wanted.append(jobs.job(situation.benchmark, situation.run.id, plan, missing, number, placement, settings))
-    return tuple(wanted), held
+    return NewJobs(tuple(wanted), held, min(later, default=None))
+
+
+def _due(situation: Situation, missing: Sequence[CellStatus]) -> datetime | None:
+    """Return when cells may be tried: the first retry at once, each later one after twice the time of the last.
+
+    What has gone wrong twice, such as a node that shuts down, is not mended in a second.
+    """
+    failures: int = max(entry.attempts - (entry.stops or 0) for entry in missing)
+    hashes = {entry.cell for entry in missing}
+    ends = [_end(one.attempt) for one in situation.judgements if hashes & set(one.attempt.cells)]
+    if failures < _PROMPT or not ends:
+        return None
+    return max(ends) + min(_FIRST_DELAY * (1 << (failures - _PROMPT)), _LONGEST_DELAY)
+
+
+def _end(attempt: Attempt) -> datetime:
+    """Return when an attempt ended, so far as its Job and its pod tell."""
+    pod = attempt.pod
+    if pod and pod.terminated:
+        return pod.terminated.finished_at
+    return attempt.finished_at or attempt.created_at
 
 
 class _Room:
@@ -316,6 +362,27 @@ def _refused(
                 update = {"state": CellState.FAILED, "reason": Reason.JOB_REFUSED.value, "message": why}
                 failed[cell.hash] = entries[cell.hash].model_copy(update=update)
     return failed
+
+
+def blocked_until(situation: Situation) -> datetime | None:
+    """Return when cells fail because no Job could be created for them; None while one can be."""
+    since = situation.run.blocked_time
+    if since is None:
+        return None
+    return since + timedelta(seconds=situation.spec.execution.scheduling_deadline_seconds)
+
+
+def _blocked(situation: Situation, entries: Mapping[str, CellStatus], now: datetime) -> dict[str, CellStatus]:
+    """Return failed entries for the cells that nobody may create a Job for, once that has lasted long enough."""
+    until = blocked_until(situation)
+    if until is None or now < until or not situation.blocked:
+        return {}
+    seconds = situation.spec.execution.scheduling_deadline_seconds
+    why = f"No Job could be created within schedulingDeadlineSeconds ({seconds} s): {situation.blocked}"
+    message = names.shortened(why, _MESSAGE_LENGTH)
+    update = {"state": CellState.FAILED, "reason": Reason.JOB_REFUSED.value, "message": message}
+    pending = (entry for entry in entries.values() if entry.state is CellState.PENDING)
+    return {entry.cell: entry.model_copy(update=update) for entry in pending}
 
 
 def _refused_before(situation: Situation) -> dict[str, str]:

@@ -7,7 +7,7 @@ are listed only while they are true.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from inferbench_operator.core.advice import advised
@@ -15,6 +15,7 @@ from inferbench_operator.core.assessment import Assessment
 from inferbench_operator.core.attempts import Judgement, Stage
 from inferbench_operator.core.facts import Benchmark
 from inferbench_operator.core.names import Reason, shortened
+from inferbench_operator.core.placement import SpecRefusedError
 from inferbench_operator.models.gates import GateMode
 from inferbench_operator.models.status import (
     CellCounts,
@@ -62,10 +63,10 @@ class Conditions:
             observed_generation=self._generation,
         )
 
-    def keep(self, kind: ConditionType, *, unless: str = "") -> None:
-        """Keep a condition as it was, if it was there and for another reason than this one."""
+    def keep(self, kind: ConditionType, *, unless: Collection[str] = ()) -> None:
+        """Keep a condition as it was, if it was there and for another reason than these."""
         before = self._before.get(kind)
-        if before and before.reason != unless:
+        if before and before.reason not in unless:
             self._after[kind] = before.model_copy(update={"observed_generation": self._generation})
 
     def holds(self, kind: ConditionType) -> bool:
@@ -86,6 +87,15 @@ def of_refusal(benchmark: Benchmark, reason: str, message: str, now: datetime) -
     # Since when it has been suspended tells by how much its deadline is put off.
     conditions.keep(ConditionType.SUSPENDED)
     return conditions.listed()
+
+
+def not_accepted(
+    conditions: Iterable[Condition], benchmark: Benchmark, error: SpecRefusedError, now: datetime
+) -> list[Condition]:
+    """Return the conditions of a run that goes on although something in the specification is wrong by now."""
+    found = Conditions(benchmark, now, conditions)
+    found.set(ConditionType.ACCEPTED, _FALSE, error.reason, str(error))
+    return found.listed()
 
 
 def capacity_of(judgements: Sequence[Judgement], lacking: str) -> Capacity | None:
@@ -139,8 +149,8 @@ def of_run(
     if capacity:
         conditions.set(ConditionType.CAPACITY_AVAILABLE, *capacity)
     elif same_run:
-        # In the end it may be why the run has failed; until then, what was not offered is there now.
-        conditions.keep(ConditionType.CAPACITY_AVAILABLE, unless="" if finished else Reason.NOT_OFFERED)
+        idle = cancelled or (suspended and not (counts.running or counts.waiting))
+        conditions.keep(ConditionType.CAPACITY_AVAILABLE, unless=_settled(finished=finished, idle=idle))
     if suspended:
         conditions.set(ConditionType.SUSPENDED, _TRUE, Reason.SUSPENDED, "No Job is started; set suspend to false.")
     if not finished and suspended and not (counts.running or counts.waiting):
@@ -176,6 +186,14 @@ def of_run(
         conditions.set(ConditionType.READY, _TRUE, Reason.RUN_SUCCEEDED, message)
         conditions.set(ConditionType.SUCCEEDED, _TRUE, Reason.RUN_SUCCEEDED, message)
     return conditions.listed()
+
+
+def _settled(*, finished: bool, idle: bool) -> set[Reason]:
+    """Return the reasons for a lack of nodes that are over: in the end it may be why the run has failed.
+
+    Until then, what was not offered is there now; and where nobody wants a node any more, nobody lacks one.
+    """
+    return (set() if finished else {Reason.NOT_OFFERED}) | ({Reason.UNSCHEDULABLE} if idle else set())
 
 
 def with_gates(

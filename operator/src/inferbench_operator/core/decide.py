@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from inferbench_operator.core import assessment, cells, conditions, cost, events, preflight, results
+from inferbench_operator.core.advice import advised
 from inferbench_operator.core.assessment import Assessment
+from inferbench_operator.core.cells import NewJobs
 from inferbench_operator.core.events import Event
 from inferbench_operator.core.facts import Attempt, Observed, Result
 from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.measured import labels_of_result
 from inferbench_operator.core.names import Reason
-from inferbench_operator.core.placement import PlacementError
+from inferbench_operator.core.placement import SpecRefusedError
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.core.situation import Situation, survey
 from inferbench_operator.core.supply import Shortage
@@ -71,7 +73,7 @@ def decide(observed: Observed, now: datetime, settings: Settings) -> Decision:
         return _refuse(observed, Reason.INVALID_SPEC, benchmark.spec_error, now)
     try:
         situation = survey(observed, benchmark.spec, now, settings)
-    except PlacementError as error:
+    except SpecRefusedError as error:
         message = " ".join((str(error), *_remarks(benchmark.spec, settings)))
         return _refuse(observed, error.reason, message, now)
     others = (attempt for attempt in observed.attempts if attempt.run != situation.run.id)
@@ -86,49 +88,51 @@ def _decide_run(
     if new_results := _new_results(situation, observed.results):
         # Nothing else before they are stored; the next look, at once, finds them and goes on from there.
         return Decision(results=new_results, look_again_at=now)
-    entries = cells.entries(situation, observed.refusals)
+    entries = cells.entries(situation, observed.refusals, now)
     # What is to go goes first: its devices are wanted, and a quota may leave no room for both.
-    wanted, held = ((), 0) if foreign else cells.new_jobs(situation, entries, now, settings, observed.slots)
+    new = NewJobs() if foreign else cells.new_jobs(situation, entries, now, settings, observed.slots)
     lacking = preflight.shortages(situation, entries, observed.supply, settings.catalogue)
     told = [preflight.told(entry, lacking.get(cell)) for cell, entry in entries.items()]
     assessed = assessment.assess(situation, told, observed)
-    status = _status(situation, told, now, _obstacle(observed, held), lacking, settings, assessed)
-    overdue = [judgement.attempt for judgement in situation.judgements if judgement.overdue]
-    deadlines = [judgement.look_again_at for judgement in situation.judgements if judgement.look_again_at]
-    if overdue or foreign or wanted or situation.run != benchmark.status.run:
+    status = _status(situation, told, now, _obstacle(observed, new.held), lacking, settings, assessed)
+    done = status.run.completion_time if status.run else None
+    expiry = done + timedelta(seconds=situation.spec.execution.ttl_seconds_after_finished) if done else None
+    expired = expiry is not None and now >= expiry
+    overdue = [one.attempt for one in situation.judgements if one.overdue]
+    times = [
+        *(one.look_again_at for one in situation.judgements),
         # What follows, new Jobs or their deadlines, has to wait until this decision's writes are done; no event
         # announces our own writes.
-        deadlines.append(now)
-    if lacking:
-        deadlines.append(now + preflight.LOOK_EVERY)
-    if assessed.waits:
-        deadlines.append(now + assessment.LOOK_EVERY)
-    stale_results: tuple[Result, ...] = ()
-    unfinished = status.run is not None and status.run.completion_time is None
-    if unfinished and situation.run.deadline_time and not situation.over and not situation.spec.suspend:
-        # That of a complete run which is taken up again may have passed: it is put off once the status is written.
-        deadlines.append(max(situation.run.deadline_time, now))
-    if situation.next_tick:
-        deadlines.append(situation.next_tick)
-    done = status.run.completion_time if status.run else None
-    if done:
-        expired = done + timedelta(seconds=situation.spec.execution.ttl_seconds_after_finished)
-        if now >= expired:
-            overdue = [judgement.attempt for judgement in situation.judgements]
-        elif situation.judgements:
-            deadlines.append(expired)
-        current = {cell.hash for cell in situation.cells}
-        stale_results = tuple(result for result in observed.results if result.spec.cell not in current)
+        now if overdue or foreign or new.manifests or situation.run != benchmark.status.run else None,
+        new.next_at,
+        cells.blocked_until(situation),
+        now + preflight.LOOK_EVERY if lacking else None,
+        now + assessment.LOOK_EVERY if assessed.waits else None,
+        None if done else _deadline(situation, now),
+        situation.next_tick,
+        expiry if situation.judgements and not expired else None,
+    ]
+    surplus = [one.attempt for one in situation.judgements] if expired else overdue
+    current = {cell.hash for cell in situation.cells}
     return Decision(
         status=status,
         urgent=_urgent(benchmark.status, status),
         events=events.between(benchmark.status, status),
-        create_jobs=wanted,
-        held=held,
-        delete_jobs=tuple(attempt for attempt in (*foreign, *overdue) if not attempt.deleting),
-        delete_results=stale_results,
-        look_again_at=min(deadlines, default=None),
+        create_jobs=new.manifests,
+        held=new.held,
+        delete_jobs=tuple(attempt for attempt in (*foreign, *surplus) if not attempt.deleting),
+        delete_results=tuple(one for one in observed.results if done and one.spec.cell not in current),
+        look_again_at=min((time for time in times if time), default=None),
     )
+
+
+def _deadline(situation: Situation, now: datetime) -> datetime | None:
+    """Return when the time of a whole run that goes on is up."""
+    deadline = situation.run.deadline_time
+    if deadline is None or situation.over or situation.spec.suspend:
+        return None
+    # That of a complete run which is taken up again may have passed: it is put off once the status is written.
+    return max(deadline, now)
 
 
 def _refuse(observed: Observed, reason: str, message: str, now: datetime) -> Decision:
@@ -208,13 +212,19 @@ def _status(
     before, remarks = situation.benchmark.status, _remarks(situation.spec, settings)
     capacity = conditions.capacity_of(situation.judgements, preflight.in_words(entries, lacking))
     found = conditions.of_run(situation.benchmark, run, counts, entries, capacity, now, obstacle=obstacle)
-    if error := cells.unplaceable(situation, {entry.cell: entry for entry in entries}):
+    error = cells.unplaceable(situation, {entry.cell: entry for entry in entries})
+    if error is None and finished:
+        error = situation.unscheduled
+    if error:
         # Its Jobs measure what is asked for all the same, so they go on.
         message = " ".join((str(error), *remarks))
         found = conditions.of_refusal(situation.benchmark, error.reason, message, now)
     else:
         found = conditions.with_gates(found, situation.benchmark, assessed, now)
         found = conditions.with_remarks(found, remarks)
+    if situation.unscheduled and not error:
+        # The run goes on to its end, and what is wrong is told meanwhile.
+        found = conditions.not_accepted(found, situation.benchmark, situation.unscheduled, now)
     status = BenchmarkStatus(
         observed_generation=situation.benchmark.generation,
         conditions=found,
@@ -282,7 +292,9 @@ def _outcome(status: BenchmarkStatus) -> str:
 def _obstacle(observed: Observed, held: int) -> tuple[Reason, str] | None:
     """Return what keeps the operator from creating a Job."""
     if observed.blocked:
-        return Reason.JOB_REFUSED, f"The API server does not let the operator create a Job: {observed.blocked}"
+        reason = Reason.QUOTA_EXCEEDED if "exceeded quota" in observed.blocked else Reason.JOB_REFUSED
+        why = f"The API server does not let the operator create a Job: {observed.blocked}"
+        return reason, advised(reason, why, len(why) + 100)
     if held:
         return Reason.WAITING_FOR_TURN, f"Jobs that wait until the operator's limit leaves them a place: {held}."
     return None

@@ -139,7 +139,7 @@ def _safety_net(policy: ExecutionPolicy) -> int:
 
 def _labels(benchmark: Benchmark, run: str, group: PlanGroup, attempt: int, runner: Runner) -> dict[str, str]:
     own = {
-        "app.kubernetes.io/managed-by": names.MANAGER,
+        names.LABEL_MANAGED_BY: names.MANAGER,
         "app.kubernetes.io/component": names.RUNNER_CONTAINER,
         names.LABEL_BENCHMARK: benchmark.name,
         names.LABEL_RUN: run,
@@ -237,7 +237,7 @@ def _affinity(own: Manifest, placement: Placement, *, exclusive: bool) -> Manife
     expressions: list[Manifest] = []
     if placement.instance_types:
         types = list(placement.instance_types)
-        expressions = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": types}]
+        expressions = [{"key": names.LABEL_INSTANCE_TYPE, "operator": "In", "values": types}]
     fields: list[Manifest] = [
         {"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in placement.avoid
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from inferbench_operator.core.names import Reason
+from inferbench_operator.core.names import LABEL_ARCHITECTURE, LABEL_INSTANCE_TYPE, Reason
 from inferbench_operator.core.price import Price, price_of, used_share
 from inferbench_operator.models.benchmark import Accelerator, Runner
 from inferbench_operator.models.cost import Pricing
@@ -21,8 +21,6 @@ _RING: Final = frozenset({1, 4, 8, 16})
 _RING_DEVICES: Final = 16
 _RING_ACCELERATOR: Final = "trainium"
 
-_LABEL_TYPE: Final = "node.kubernetes.io/instance-type"
-_LABEL_ARCHITECTURE: Final = "kubernetes.io/arch"
 _LABEL_FAMILY: Final = "karpenter.k8s.aws/instance-family"
 
 _LEAST_RESERVE_MEBIBYTES: Final = 1024
@@ -67,8 +65,8 @@ class Placement:
         return self.price.usd_per_hour if self.price else None
 
 
-class PlacementError(ValueError):
-    """The accelerator can't be placed as it is written; retrying does not help."""
+class SpecRefusedError(ValueError):
+    """The benchmark can't be run as it is written; retrying does not help."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         """Keep the reason word beside the sentence."""
@@ -88,7 +86,7 @@ def place(
     """Return the placement of an accelerator, whose pods have these runner settings and so many copies of the model.
 
     Raises:
-        PlacementError: The catalogue does not know an instance type, or the accelerator contradicts it or itself.
+        SpecRefusedError: The catalogue does not know an instance type, or the accelerator contradicts it or itself.
     """
     runner = runner or Runner()
     named = [catalogue.types.get(name) for name in accelerator.instance_types]
@@ -133,7 +131,7 @@ def _kind(accelerator: Accelerator, known: Sequence[InstanceType]) -> Accelerato
         return accelerator.kind
     kinds = {instance.kind for instance in known}
     if len(kinds) > 1:
-        raise PlacementError(
+        raise SpecRefusedError(
             Reason.MIXED_KINDS,
             f"accelerator {accelerator.name}: instanceTypes mixes {' and '.join(sorted(kinds))}; make an accelerator "
             "of its own for each kind.",
@@ -142,7 +140,7 @@ def _kind(accelerator: Accelerator, known: Sequence[InstanceType]) -> Accelerato
         # The schema demands a kind where there is no instance type, and unknown types have been refused above.
         return known[0].kind
     if known and accelerator.kind is not known[0].kind:
-        raise PlacementError(
+        raise SpecRefusedError(
             Reason.KIND_MISMATCH,
             f"accelerator {accelerator.name}: kind is {accelerator.kind}, but {known[0].name} is of kind "
             f"{known[0].kind}; remove kind.",
@@ -156,7 +154,7 @@ def _offered(accelerator: Accelerator, kind: AcceleratorKind, known: Sequence[In
         return RESOURCES.get(kind)
     offered = sorted({instance.resource for instance in known if instance.resource})
     if len(offered) > 1 and not accelerator.resource_name:
-        raise PlacementError(
+        raise SpecRefusedError(
             Reason.RESOURCE_MISMATCH,
             f"accelerator {accelerator.name}: its instanceTypes offer {' and '.join(offered)}; make an accelerator of "
             "its own for each, or set resourceName.",
@@ -167,7 +165,7 @@ def _offered(accelerator: Accelerator, kind: AcceleratorKind, known: Sequence[In
 def _resource(accelerator: Accelerator, kind: AcceleratorKind) -> str | None:
     wanted = accelerator.resource_name
     if wanted and not wanted.startswith(_DOMAINS.get(kind, " ")):
-        raise PlacementError(
+        raise SpecRefusedError(
             Reason.RESOURCE_MISMATCH,
             f"accelerator {accelerator.name}: resourceName {wanted} is none of {kind} devices; remove it, or correct "
             "kind or instanceTypes.",
@@ -183,7 +181,7 @@ def _devices(accelerator: Accelerator, instances: Sequence[InstanceType], exclus
         # Types of different sizes have no common "all of them", so each pod takes one device.
         return counts.pop() if exclusive and len(counts) == 1 else 1
     if counts and accelerator.devices > max(counts):
-        raise PlacementError(
+        raise SpecRefusedError(
             Reason.DEVICE_COUNT,
             f"accelerator {accelerator.name}: devices is {accelerator.devices}, but no instance type of it has more "
             f"than {max(counts)}; lower devices, or name a larger type.",
@@ -199,13 +197,13 @@ def _check_neuron(accelerator: Accelerator, instances: Sequence[InstanceType], d
             and instance.devices == _RING_DEVICES
             and devices not in _RING
         ):
-            raise PlacementError(
+            raise SpecRefusedError(
                 Reason.DEVICE_COUNT,
                 f"accelerator {accelerator.name}: devices is {devices}, but {instance.name} gives out 1, 4, 8 or 16; "
                 "use one of these.",
             )
         if 1 < devices < instance.devices and not runner.scheduler_name:
-            raise PlacementError(
+            raise SpecRefusedError(
                 Reason.SCHEDULER_MISSING,
                 f"accelerator {accelerator.name}: {devices} of {instance.devices} devices of {instance.name} lie side "
                 "by side only if the Neuron scheduler extension chooses them; set runner.schedulerName to its name, or "
@@ -213,7 +211,7 @@ def _check_neuron(accelerator: Accelerator, instances: Sequence[InstanceType], d
             )
         cores = (instance.neuron_cores or 0) * devices // instance.devices
         if accelerator.cores and cores and accelerator.cores > cores:
-            raise PlacementError(
+            raise SpecRefusedError(
                 Reason.CORE_COUNT,
                 f"accelerator {accelerator.name}: cores is {accelerator.cores}, but {devices} of the devices of "
                 f"{instance.name} have {cores}; lower cores, or raise devices.",
@@ -226,9 +224,9 @@ def _check_selector(accelerator: Accelerator, known: Sequence[InstanceType], run
         return
     architectures = {one.architecture for one in known}
     possible = {
-        _LABEL_TYPE: set(accelerator.instance_types),
+        LABEL_INSTANCE_TYPE: set(accelerator.instance_types),
         # A type of which the catalogue knows none may be of any.
-        _LABEL_ARCHITECTURE: architectures
+        LABEL_ARCHITECTURE: architectures
         if len(known) == len(accelerator.instance_types) and None not in architectures
         else None,
         _LABEL_FAMILY: {name.partition(".")[0] for name in accelerator.instance_types},
@@ -236,7 +234,7 @@ def _check_selector(accelerator: Accelerator, known: Sequence[InstanceType], run
     for label, values in possible.items():
         wanted = runner.node_selector.get(label)
         if wanted is not None and values is not None and wanted not in values:
-            raise PlacementError(
+            raise SpecRefusedError(
                 Reason.SELECTOR_CONFLICT,
                 f"accelerator {accelerator.name}: runner.nodeSelector wants {label}: {wanted}, which no node of "
                 f"{', '.join(accelerator.instance_types)} has; remove it, or correct instanceTypes.",
@@ -264,14 +262,14 @@ def _room(instances: Sequence[InstanceType], devices: int | None, *, exclusive: 
     return Room(min(one.processors for one in found), min(one.memory_mebibytes for one in found))
 
 
-def _unknown(accelerator: str, name: str, catalogue: Catalogue) -> PlacementError:
+def _unknown(accelerator: str, name: str, catalogue: Catalogue) -> SpecRefusedError:
     family, near = catalogue.family(name), catalogue.nearest(name)
     hint = "."
     if family:
         hint = f"; {name.partition('.')[0]} comes as {', '.join(family)}."
     elif near:
         hint = f". Did you mean {', '.join(near)}?"
-    return PlacementError(
+    return SpecRefusedError(
         Reason.UNKNOWN_INSTANCE_TYPE,
         f"accelerator {accelerator}: instance type {name} is not in the catalogue{hint} For a type without Neuron or "
         "NVIDIA devices, set kind: CPU; others can be added to the operator's own table.",

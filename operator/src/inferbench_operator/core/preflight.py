@@ -9,6 +9,7 @@ from typing import Final
 from inferbench_operator.core.advice import advised
 from inferbench_operator.core.facts import Attempt, Observed, Supply
 from inferbench_operator.core.matrix import merged
+from inferbench_operator.core.names import Reason
 from inferbench_operator.core.situation import Situation
 from inferbench_operator.core.supply import Shortage, shortage
 from inferbench_operator.models.instances import Catalogue
@@ -65,7 +66,9 @@ def told(entry: CellStatus, why: Shortage | None) -> CellStatus:
     if why is None:
         message = advised(entry.reason, entry.message, _MESSAGE_LENGTH)
     else:
-        messages = (f"{entry.message} {words}".strip() for words in (str(why), why.short))
+        # That no scheduler has spoken yet is no news then.
+        before = "" if entry.reason == Reason.SCHEDULING else entry.message
+        messages = (f"{before} {words}".strip() for words in (str(why), why.short))
         message = next((found for found in messages if len(found) <= _MESSAGE_LENGTH), entry.message)
     return entry.model_copy(update={"message": message})
 

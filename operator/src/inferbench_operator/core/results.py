@@ -70,7 +70,7 @@ def result(
             "name": names.result_name(benchmark=benchmark.name, cell=cell.hash),
             "namespace": benchmark.namespace,
             "labels": {
-                "app.kubernetes.io/managed-by": names.MANAGER,
+                names.LABEL_MANAGED_BY: names.MANAGER,
                 names.LABEL_BENCHMARK: benchmark.name,
                 names.LABEL_CELL: cell.hash,
                 names.LABEL_RUN: attempt.run,

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from inferbench_operator.core.names import Reason
-from inferbench_operator.core.placement import PlacementError
+from inferbench_operator.core.placement import SpecRefusedError
 from inferbench_operator.models.execution import Schedule
 
 LATEST: Final = timedelta(minutes=5)
@@ -18,7 +18,7 @@ LATEST: Final = timedelta(minutes=5)
 _STEP: Final = timedelta(seconds=1)
 
 
-class InvalidScheduleError(PlacementError):
+class InvalidScheduleError(SpecRefusedError):
     """The schedule is none, or never comes."""
 
     def __init__(self, field: str, problem: str) -> None:

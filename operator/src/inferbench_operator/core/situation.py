@@ -13,14 +13,23 @@ from inferbench_operator.core.attempts import Failure, Judgement, Stage, judge
 from inferbench_operator.core.facts import Attempt, Benchmark, Observed, Result
 from inferbench_operator.core.matrix import Cell, expand, is_vision, merged, spec_hash
 from inferbench_operator.core.names import Reason
-from inferbench_operator.core.placement import Placement, PlacementError, nowhere, place
-from inferbench_operator.core.schedule import is_due, next_tick
+from inferbench_operator.core.placement import Placement, SpecRefusedError, nowhere, place
+from inferbench_operator.core.schedule import InvalidScheduleError, is_due, next_tick
 from inferbench_operator.core.settings import Settings
 from inferbench_operator.models.benchmark import BenchmarkSpec, Reuse
 from inferbench_operator.models.cost import Pricing
 from inferbench_operator.models.execution import OnSuspend
 from inferbench_operator.models.instances import Catalogue
-from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionType, Cost, Run, Trigger
+from inferbench_operator.models.status import (
+    BenchmarkStatus,
+    CellState,
+    CellStatus,
+    ConditionStatus,
+    ConditionType,
+    Cost,
+    Run,
+    Trigger,
+)
 
 _OF_NO_ATTEMPT: Final = frozenset({Reason.JOB_REFUSED, Reason.RUN_DEADLINE})
 """Reasons for which a cell fails that say nothing about its last attempt."""
@@ -54,27 +63,38 @@ class Situation:
     """Of the run so far; None where no accelerator has a price."""
     past_cost: Cost | None = None
     """Of the run that the status tells of, which may be the one before."""
-    unplaced: Mapping[str, PlacementError] = field(default_factory=dict)
+    unplaced: Mapping[str, SpecRefusedError] = field(default_factory=dict)
     """Why there can be no more Jobs on an accelerator, by its name, although the run has started."""
+    blocked: str = ""
+    """Why no Job can be created for now; empty if one can."""
+    unscheduled: InvalidScheduleError | None = None
+    """Why there can be no further run by the schedule."""
 
 
 def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Settings) -> Situation:
     """Sort the facts of a benchmark, whose specification is `spec`, for the run that it is in or should be in.
 
     Raises:
-        PlacementError: The specification can't be run as it is written.
+        SpecRefusedError: The specification can't be run as it is written.
     """
     benchmark = observed.benchmark
     cells = _checked_cells(spec)
     placements, unplaced = _placements(spec, settings.catalogue)
-    tick = None if spec.schedule is None else next_tick(spec.schedule, now)
+    tick, unscheduled = None, None
+    try:
+        tick = None if spec.schedule is None else next_tick(spec.schedule, now)
+    except InvalidScheduleError as error:
+        # It has no part in a run that has started.
+        spec, unscheduled = spec.model_copy(update={"schedule": None}), error
     run = _with_deadline(_current_run(benchmark, spec, spec_hash(cells), now), benchmark, spec, now)
     started = benchmark.status.run is not None and benchmark.status.run.id == run.id
-    if unplaced and not started:
-        raise next(iter(unplaced.values()))
+    if not started and (found := next(iter(unplaced.values()), unscheduled)):
+        raise found
     over = _is_over(run, now) and not spec.suspend
     before = _entries_of(benchmark.status, run)
     own = [attempt for attempt in observed.attempts if attempt.run == run.id]
+    if started:
+        run = _blocked(run, spec, observed.blocked, own, now)
     measured = {result.spec.cell: result for result in observed.results if result.status.run == run.id}
     reusable: dict[str, Result] = {}
     if not run.trigger.measures_anew:
@@ -103,6 +123,8 @@ def survey(observed: Observed, spec: BenchmarkSpec, now: datetime, settings: Set
         cost=_cost(benchmark.status, run, own, placements, now, estimate),
         past_cost=cost.settled(benchmark.status, observed.attempts, now),
         unplaced=unplaced,
+        blocked=observed.blocked,
+        unscheduled=unscheduled,
     )
 
 
@@ -129,14 +151,34 @@ def _is_over(run: Run, now: datetime) -> bool:
 
 def _with_deadline(run: Run, benchmark: Benchmark, spec: BenchmarkSpec, now: datetime) -> Run:
     """Return the run with the time at which it is given up, which suspension puts off."""
-    paused = run.paused_seconds
-    suspended = next((one for one in benchmark.status.conditions if one.type is ConditionType.SUSPENDED), None)
-    if suspended and not spec.suspend and run == benchmark.status.run:
-        since = max(suspended.last_transition_time, run.start_time)
-        paused += max(int((now - since).total_seconds()), 0)
+    paused, since = run.paused_seconds, _stopped_since(benchmark.status)
+    if since and not spec.suspend and run == benchmark.status.run:
+        paused += max(int((now - max(since, run.start_time)).total_seconds()), 0)
     seconds = spec.execution.deadline_seconds
     deadline = None if seconds is None else run.start_time + timedelta(seconds=seconds + paused)
     return run.model_copy(update={"paused_seconds": paused, "deadline_time": deadline})
+
+
+def _blocked(run: Run, spec: BenchmarkSpec, why: str, attempts: Iterable[Attempt], now: datetime) -> Run:
+    """Return the run with the time since when no Job can be created; others that go on free their place some time."""
+    goes_on = any(not (attempt.finished_at or attempt.deleting) for attempt in attempts)
+    if goes_on or spec.suspend or spec.cancel or run.completion_time:
+        return run.model_copy(update={"blocked_time": None})
+    return run.model_copy(update={"blocked_time": now}) if why and run.blocked_time is None else run
+
+
+def _stopped_since(status: BenchmarkStatus) -> datetime | None:
+    """Return since when the run has stood still: it is suspended, or was refused with all of its Jobs."""
+    stood = [
+        one.last_transition_time
+        for one in status.conditions
+        if one.type is ConditionType.SUSPENDED
+        or (
+            (one.type, one.status) == (ConditionType.ACCEPTED, ConditionStatus.FALSE)
+            and any(entry.state is CellState.SKIPPED and entry.reason == one.reason for entry in status.results)
+        )
+    ]
+    return min(stood, default=None)
 
 
 def _judged(
@@ -179,45 +221,46 @@ def _stopped(spec: BenchmarkSpec, judgement: Judgement, *, over: bool) -> Judgem
     why = "cancelled" if spec.cancel else "suspended"
     failure = Failure(Reason.STOPPED, f"Its Job was removed because the benchmark was {why}.")
     if over:
-        failure = run_over(spec)
+        failure = run_over(spec, f"{judgement.reason}: {judgement.message}" if judgement.message else "")
     failed = dict.fromkeys(judgement.attempt.cells, failure)
     return Judgement(judgement.attempt, Stage.ENDED, failed=failed, overdue=not judgement.attempt.deleting)
 
 
-def run_over(spec: BenchmarkSpec) -> Failure:
-    """Return why cells fail that are not measured when the time of the whole run is up."""
+def run_over(spec: BenchmarkSpec, last: str = "") -> Failure:
+    """Return why cells fail that are not measured when the time of the whole run is up, and what they waited for."""
     seconds = spec.execution.deadline_seconds
-    why = f"The run was not over within execution.deadlineSeconds ({seconds} s); raise it, or measure fewer cells."
-    return Failure(Reason.RUN_DEADLINE, why, retryable=False)
+    why = f"The run was not over within execution.deadlineSeconds ({seconds} s)"
+    way = f". Last: {last}" if last else "; raise it, or measure fewer cells."
+    return Failure(Reason.RUN_DEADLINE, why + way, retryable=False)
 
 
 def _checked_cells(spec: BenchmarkSpec) -> tuple[Cell, ...]:
     cells = expand(spec)
     if not cells:
-        raise PlacementError(
+        raise SpecRefusedError(
             Reason.NO_CELLS, "exclude leaves no cell of the matrix; remove or narrow one of its entries."
         )
     by_hash: dict[str, Cell] = {}
     for cell in cells:
         if cell.sequence_length is None and not is_vision(cell.model):
-            raise PlacementError(
+            raise SpecRefusedError(
                 Reason.LENGTH_MISSING,
                 f"include: {cell.title} needs a sequenceLength; only vision models have none (for one, set its task to "
                 "image-classification).",
             )
         twin = by_hash.setdefault(cell.hash, cell)
         if twin is not cell:
-            raise PlacementError(
+            raise SpecRefusedError(
                 Reason.DUPLICATE_CELLS,
                 f"{twin.title} and {cell.title} differ only in name and would be measured twice; remove one.",
             )
     return cells
 
 
-def _placements(spec: BenchmarkSpec, catalogue: Catalogue) -> tuple[dict[str, Placement], dict[str, PlacementError]]:
+def _placements(spec: BenchmarkSpec, catalogue: Catalogue) -> tuple[dict[str, Placement], dict[str, SpecRefusedError]]:
     """Return where pods for each accelerator may run, and for which accelerators there can be none, and why."""
     found: dict[str, Placement] = {}
-    unplaced: dict[str, PlacementError] = {}
+    unplaced: dict[str, SpecRefusedError] = {}
     for accelerator in spec.accelerators:
         runner = merged(spec.runner, accelerator.runner)
         try:
@@ -229,14 +272,14 @@ def _placements(spec: BenchmarkSpec, catalogue: Catalogue) -> tuple[dict[str, Pl
                 pricing=spec.pricing,
                 copies=spec.measurement.load.concurrency,
             )
-        except PlacementError as error:
+        except SpecRefusedError as error:
             found[accelerator.name] = nowhere(accelerator)
             unplaced[accelerator.name] = error
     unknown = sorted(name for name, placement in found.items() if placement.price is None)
     for name in unknown if spec.pricing is not Pricing.ON_DEMAND else ():
         if types := found[name].instance_types:
             field = f"usdPerHour{spec.pricing}"
-            unpriced = PlacementError(
+            unpriced = SpecRefusedError(
                 Reason.PRICE_UNKNOWN,
                 f"pricing is {spec.pricing}, but not every instance type of accelerator {name} has such a price; give "
                 f"{' and '.join(types)} a {field} in the operator's table of instance types, or set pricing to "
@@ -244,7 +287,7 @@ def _placements(spec: BenchmarkSpec, catalogue: Catalogue) -> tuple[dict[str, Pl
             )
             unplaced.setdefault(name, unpriced)
     for name in unknown if spec.execution.max_cost_usd is not None else ():
-        unpriced = PlacementError(
+        unpriced = SpecRefusedError(
             Reason.PRICE_UNKNOWN,
             f"execution.maxCostUSD: the price of accelerator {name} is not known; name instanceTypes that have a "
             "price, give them one in the operator's table of instance types, or remove maxCostUSD.",

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from inferbench_operator.core import jobs
 from inferbench_operator.core.facts import NodePool, Nodes, Requirement, Supply, Taint
+from inferbench_operator.core.names import LABEL_ARCHITECTURE, LABEL_INSTANCE_TYPE
 from inferbench_operator.core.placement import Placement
 from inferbench_operator.models.benchmark import Runner
 from inferbench_operator.models.instances import Catalogue
@@ -21,13 +22,16 @@ Labels = Mapping[str, str]
 
 NODE_POOL_LABEL: Final = "karpenter.sh/nodepool"
 """Label that Karpenter gives to the nodes of a NodePool: its name."""
-_TYPE: Final = "node.kubernetes.io/instance-type"
-_ARCHITECTURE: Final = "kubernetes.io/arch"
 _PARTS: Final = ("category", "family", "generation", "size")
 _OF_PARTS: Final = ("karpenter.k8s.aws/instance-", "eks.amazonaws.com/instance-")
 """What keys begin with, in Karpenter and in EKS Auto Mode, that stand for a part of the instance type's name."""
 LABELS: Final = frozenset(
-    {NODE_POOL_LABEL, _TYPE, _ARCHITECTURE, *(begin + part for begin in _OF_PARTS for part in _PARTS)}
+    {
+        NODE_POOL_LABEL,
+        LABEL_INSTANCE_TYPE,
+        LABEL_ARCHITECTURE,
+        *(begin + part for begin in _OF_PARTS for part in _PARTS),
+    }
 )
 """Labels by which nodes are judged."""
 DEVICES: Final = ("aws.amazon.com/", "nvidia.com/")
@@ -88,7 +92,7 @@ class _Pod:
         self.resource = placement.resource
         self.devices = placement.devices
         self.selector: Labels = runner.node_selector
-        chosen = self.selector.get(_TYPE)
+        chosen = self.selector.get(LABEL_INSTANCE_TYPE)
         self.types = (chosen,) if chosen else placement.instance_types
         self.goods = _either(self.types) if self.types else str(placement.resource)
         self._catalogue = catalogue
@@ -110,7 +114,7 @@ class _Pod:
 
     def is_meant(self, nodes: Nodes) -> bool:
         """Whether these are nodes of the instance types or, where none is named, with such devices."""
-        return dict(nodes.labels).get(_TYPE) in self.types if self.types else self.amount(nodes) > 0
+        return dict(nodes.labels).get(LABEL_INSTANCE_TYPE) in self.types if self.types else self.amount(nodes) > 0
 
     def amount(self, nodes: Nodes) -> int:
         """How many of its devices each of these nodes offers."""
@@ -205,8 +209,12 @@ def _labels(name: str, catalogue: Catalogue) -> Labels:
     found = _FAMILY.match(family)
     parts = {"category": found[1], "family": family, "generation": found[2], "size": size} if found and size else {}
     known = catalogue.types.get(name)
-    architecture = {_ARCHITECTURE: known.architecture} if known and known.architecture else {}
-    return {_TYPE: name} | architecture | {begin + part: parts[part] for begin in _OF_PARTS for part in parts}
+    architecture = {LABEL_ARCHITECTURE: known.architecture} if known and known.architecture else {}
+    return (
+        {LABEL_INSTANCE_TYPE: name}
+        | architecture
+        | {begin + part: parts[part] for begin in _OF_PARTS for part in parts}
+    )
 
 
 def _meeting(requirements: Sequence[Requirement], candidates: Sequence[Labels]) -> list[Labels]:

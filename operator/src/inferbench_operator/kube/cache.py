@@ -155,6 +155,13 @@ class Cache:
             results=tuple(entry.fact for entry in family.results.values() if entry.owner == benchmark.uid),
         )
 
+    def results(self, key: Key) -> dict[str, Result]:
+        """Return the stored results of a benchmark by cell."""
+        family = self._families.get(key)
+        of = family.benchmark.uid if family and family.benchmark else ""
+        entries = family.results.values() if family else ()
+        return {entry.fact.spec.cell: entry.fact for entry in entries if entry.owner == of}
+
     def active_jobs(self) -> int:
         """Return how many Jobs of all benchmarks have devices or wait for them; those that a queue holds do not."""
         return sum(

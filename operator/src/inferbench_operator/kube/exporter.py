@@ -15,7 +15,10 @@ from aiohttp import web
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from inferbench_operator.core.facts import Result
+from inferbench_operator.core.results import figures
 from inferbench_operator.kube.cache import Cache
+from inferbench_operator.kube.parse import Key
 from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus
 
 _BENCHMARK_LABELS: Final = ("namespace", "benchmark")
@@ -73,8 +76,12 @@ class ResultsCollector(Collector):
         latency, low, high, samples, cells, completed = families
         for benchmark in self._cache.benchmarks():
             status, owner = benchmark.status, [benchmark.namespace, benchmark.name]
+            stored = self._cache.results(Key(benchmark.namespace, benchmark.name))
             for entry in status.results:
-                _add_cell([*owner, *_labels(entry)], entry, latency, low, high, samples)
+                # While a cell is measured again, its last figures stand.
+                known = entry.state.terminal or entry.cell not in stored
+                shown = entry if known else _last(entry, stored[entry.cell])
+                _add_cell([*owner, *_labels(entry)], shown, latency, low, high, samples)
             _add_counts(owner, status, cells)
             if status.run and status.run.completion_time:
                 completed.add_metric(owner, status.run.completion_time.timestamp())
@@ -107,6 +114,10 @@ def _families() -> tuple[GaugeMetricFamily, ...]:
             labels=_BENCHMARK_LABELS,
         ),
     )
+
+
+def _last(entry: CellStatus, result: Result) -> CellStatus:
+    return entry.model_copy(update=figures(result.status))
 
 
 def _labels(entry: CellStatus) -> list[str]:

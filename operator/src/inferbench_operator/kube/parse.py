@@ -77,8 +77,13 @@ def benchmark(raw: Json) -> Benchmark:
         spec=spec,
         spec_error=error,
         status=_status(raw.get("status", {})),
-        rerun=_part(metadata, "annotations").get(names.ANNOTATION_RERUN, "")[:MAX_RERUN_LENGTH],
+        rerun=_token(_part(metadata, "annotations").get(names.ANNOTATION_RERUN, "")),
     )
+
+
+def _token(text: str) -> str:
+    """Return a text of any length as one that the status can hold, another one for another text."""
+    return text if len(text) <= MAX_RERUN_LENGTH else names.digest(text, MAX_RERUN_LENGTH)
 
 
 def attempt(raw: Json) -> Attempt:

@@ -142,7 +142,7 @@ class Runner(ApiModel):
     queue_name: DnsName | None = Field(
         default=None,
         description="Local queue of Kueue, set as label kueue.x-k8s.io/queue-name; Kueue then holds the Job until it "
-        "admits it.",
+        "admits it. On a cluster without Kueue it does nothing.",
     )
     resource_claims: Annotated[list[PodFragment], Field(max_length=8)] = Field(
         default_factory=list,

@@ -149,6 +149,11 @@ class Run(ApiModel):
         description="When the run is given up, by execution.deadlineSeconds; later by the time that it is suspended.",
     )
     scheduled_time: datetime | None = Field(default=None, description="Tick of the schedule that started the run.")
+    blocked_time: datetime | None = Field(
+        default=None,
+        description="Since when the API server lets no Job be created, as for a quota; cells fail for it after "
+        "execution.schedulingDeadlineSeconds.",
+    )
 
 
 class Cost(ApiModel):
