@@ -19,10 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from cluster.binary import Progress, find_or_build, print_progress
+from cluster.binary import find_or_build
 from cluster.components import API_SERVER, CONTROLLER_MANAGER, Component, Layout, RealNodeOptions, components
 from cluster.credentials import write_kubeconfig
 from cluster.errors import ComponentError, KubectlError, NotStartedError, UnknownComponentError
+from cluster.go_program import Progress, print_progress
 from cluster.kubectl import cache_folder, run_kubectl
 from cluster.processes import GuardedProcess
 from cluster.workspace import Workspace

@@ -19,11 +19,11 @@ class BinaryNotFoundError(ClusterError):
 
 
 class BuildError(ClusterError):
-    """The control plane could not be compiled."""
+    """A program could not be compiled."""
 
     def __init__(self, step: str, output: str) -> None:
         """Say what happened and what to do."""
-        super().__init__(f"The control plane could not be built, because {step} failed:\n{output.strip()[-4000:]}")
+        super().__init__(f"A program could not be built, because {step} failed:\n{output.strip()[-4000:]}")
 
 
 class ComponentError(ClusterError):

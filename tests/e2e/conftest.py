@@ -8,16 +8,38 @@ from pathlib import Path
 import pytest
 
 from cluster import ControlPlane, NodeAgent
+from cluster.kstatus import PROGRAM, kstatus_of
 from cluster.operator_process import ROLES, SERVICE_ACCOUNT, OperatorProcess
 from e2e_harness import Harness
+from operator_testing.gitops import argo_customization, disagreements
+from operator_testing.kstatus import kstatus
+from operator_testing.statuses import StatusCollection
 
 
 @pytest.fixture(scope="session")
-def operator_kubeconfig(control_plane: ControlPlane) -> Path:
+def statuses() -> Iterator[StatusCollection]:
+    """Every status that any test of this session has brought about; in the end all tools must agree on each of them.
+
+    That is no test of its own, which would not be among those that are selected, or would not come last.
+    """
+    PROGRAM.find_or_build()
+    collection = StatusCollection()
+    yield collection
+    found = collection.objects
+    words = kstatus_of(found)
+    for raw in found:
+        argo_customization().enabled_actions(raw)
+    assert disagreements(found, words) == [], f"among {len(found)} statuses"
+    assert [kstatus(raw) for raw in found] == words, "the rewriting of kstatus is wrong"
+
+
+@pytest.fixture(scope="session")
+def operator_kubeconfig(control_plane: ControlPlane, statuses: StatusCollection) -> Iterator[Path]:
     """Kubeconfig of the operator's service account, with the roles that it has in production."""
     control_plane.kubectl("apply", f"--filename={ROLES}")
     control_plane.wait_for_service_account(*SERVICE_ACCOUNT.split("/"))
-    return control_plane.kubeconfig_for(SERVICE_ACCOUNT)
+    with statuses.following(control_plane):
+        yield control_plane.kubeconfig_for(SERVICE_ACCOUNT)
 
 
 @pytest.fixture

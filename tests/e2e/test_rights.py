@@ -25,6 +25,7 @@ from cluster.outcomes import for_labels
 from cluster.states import Waiting
 from e2e_harness import Harness, Json, benchmark
 from inferbench_operator.core.names import job_name
+from operator_testing.statuses import StatusCollection
 from situations.history import BENCHMARKS, Chronicle, path_of
 
 pytestmark = pytest.mark.e2e
@@ -38,9 +39,9 @@ OPTIONAL = {"nodes", "nodepools"}
 
 
 @pytest.fixture(scope="module")
-def control_plane() -> Iterator[ControlPlane]:
+def control_plane(statuses: StatusCollection) -> Iterator[ControlPlane]:
     """A control plane with the operator's account, which has no rights."""
-    with ControlPlane(manifests=CRDS) as running:
+    with ControlPlane(manifests=CRDS) as running, statuses.following(running):
         running.create_namespace(ACCOUNT_NAMESPACE)
         running.kubectl("create", "serviceaccount", ACCOUNT, f"--namespace={ACCOUNT_NAMESPACE}")
         yield running

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from inferbench_operator.core.decide import Decision
-from inferbench_operator.core.facts import Observed
+from inferbench_operator.core.facts import Benchmark, Observed
 from inferbench_operator.core.names import Reason
 from inferbench_operator.models.status import BenchmarkStatus, CellState, CellStatus, ConditionStatus, ConditionType
+from operator_testing.gitops import RERUN, disagreements
 from operator_testing.kstatus import kstatus
 
 
@@ -18,7 +19,7 @@ def assert_sound(observed: Observed, decision: Decision, now: datetime) -> None:
     if status is None:
         return
     open_ = [entry for entry in status.results if not entry.state.terminal]
-    assert kstatus_of(observed.benchmark.generation, status) == _wanted(observed, status, open_)
+    assert kstatus_of(observed.benchmark, status) == _wanted(observed, status, open_)
     held = [entry for entry in open_ if entry.reason == Reason.QUEUED]
     going = [entry for entry in open_ if entry.state.goes_on and entry not in held]
     for entry in going:
@@ -30,12 +31,16 @@ def assert_sound(observed: Observed, decision: Decision, now: datetime) -> None:
         assert decision.look_again_at, "nobody would look again"
 
 
-def kstatus_of(generation: int, status: BenchmarkStatus) -> str:
+def kstatus_of(benchmark: Benchmark, status: BenchmarkStatus) -> str:
     """Return what tools take a benchmark for, of which the operator has seen this generation."""
-    raw = {"metadata": {"generation": generation}, "status": status.model_dump(mode="json", exclude_none=True)}
-    types = {condition["type"] for condition in raw["status"]["conditions"]}
+    read = status.model_dump(mode="json", exclude_none=True, include={"observed_generation", "conditions", "run"})
+    annotations = {RERUN: benchmark.rerun} if benchmark.rerun else {}
+    raw = {"metadata": {"generation": benchmark.generation, "annotations": annotations}, "status": read}
+    types = {condition["type"] for condition in read["conditions"]}
     assert not {"Reconciling", "Stalled"} <= types, "never both"
-    return kstatus(raw)
+    found = kstatus(raw)
+    assert not disagreements([raw], [found])
+    return found
 
 
 def _wanted(observed: Observed, status: BenchmarkStatus, open_: list[CellStatus]) -> str:

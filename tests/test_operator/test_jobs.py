@@ -80,6 +80,14 @@ def test_the_benchmark_owns_the_job() -> None:
     assert "finalizers" not in metadata
 
 
+def test_a_failed_job_leaves_the_health_of_an_argo_cd_application_alone() -> None:
+    """Argo CD counts what bears its mark and has no owner: a mark that a user copies makes no difference."""
+    marks = {"labels": {"app.kubernetes.io/instance": "app"}, "annotations": {"argocd.argoproj.io/tracking-id": "app"}}
+    metadata = _job(runner=marks)["metadata"]
+    assert marks["labels"].items() <= metadata["labels"].items()
+    assert [owner["kind"] for owner in metadata["ownerReferences"]] == ["InferenceBenchmark"]
+
+
 def test_one_job_is_one_attempt() -> None:
     """Neither Job controller nor kubelet tries again by itself, and the Job ends even without the operator."""
     made = _job(execution={"schedulingDeadlineSeconds": 10, "startDeadlineSeconds": 20, "measureDeadlineSeconds": 30})

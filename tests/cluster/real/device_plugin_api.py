@@ -21,8 +21,9 @@ from typing import Final
 
 import grpc
 
-from cluster.binary import KUBERNETES_VERSION, cached_path, print_progress
+from cluster.binary import KUBERNETES_VERSION, cached_path
 from cluster.errors import BuildError
+from cluster.go_program import print_progress
 from cluster.toolchain import find_go
 
 VERSION: Final = "v1beta1"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from cluster.binary import Progress
 from cluster.errors import ClusterError
+from cluster.go_program import Progress
 from cluster.real import cleanup
 from cluster.real.packages import Programs
 

@@ -18,12 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from cluster.binary import Progress, find_or_build, print_progress
+from cluster.binary import find_or_build
 from cluster.certificates import API_SERVER_USER
 from cluster.components import RealNodeOptions
 from cluster.controlplane import ControlPlane
 from cluster.credentials import write_kubeconfig
 from cluster.errors import ClusterError, ComponentError, NotStartedError, UnknownComponentError
+from cluster.go_program import Progress, print_progress
 from cluster.ports import free_ports
 from cluster.processes import GuardedProcess
 from cluster.real import cleanup, configuration

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from cluster.binary import Progress, print_progress
 from cluster.errors import ClusterError
+from cluster.go_program import Progress, print_progress
 
 PACKAGES_VARIABLE: Final = "INFERBENCH_NODE_PACKAGES"
 NAMES: Final = (

@@ -1,0 +1,2 @@
+obj.spec.cancel = true
+return obj
