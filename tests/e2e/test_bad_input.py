@@ -205,7 +205,7 @@ def test_a_job_that_a_quota_forbids_is_told_and_made_when_it_is_lifted(harness: 
         "the quota is told", lambda: harness.condition("forbidden", "Ready"), lambda found: "quota" in str(found)
     )
 
-    assert (ready["status"], ready["reason"]) == ("False", "JobRefused")
+    assert (ready["status"], ready["reason"]) == ("False", "QuotaExceeded")
     harness.kubectl("delete", "quota", "none")
     harness.wait_until_finished("forbidden")
     assert harness.condition("forbidden", "Ready")["status"] == "True"

@@ -161,7 +161,7 @@ _ROWS: Final = (
             shows("running"),
             limit("count/jobs.batch"),
             drain(),
-            condition("Ready", "False", "JobRefused", "exceeded quota"),
+            condition("Ready", "False", "QuotaExceeded", "exceeded quota"),
             let_pass(12),
             lift_limit(),
         ),

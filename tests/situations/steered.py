@@ -107,7 +107,7 @@ CANCELLED: Final = (
         spec=on("inf2.xlarge"),
         meanwhile=(shows("waiting", "Unschedulable"), set_spec(cancel=True)),
         end=(Cells(state="skipped", reason="Cancelled", stops=1),),
-        capacity="False",
+        capacity="",
         jobs=1,
     ),
     Row(
