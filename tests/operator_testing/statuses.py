@@ -90,7 +90,8 @@ class StatusCollection:
                             if event["type"] != "BOOKMARK":
                                 self.add(event["object"])
             except ApiError as error:
-                if not (error.temporary or error.status == HTTPStatus.GONE):
+                # The version is too old, or the kind was taken away.
+                if not (error.temporary or error.status in {HTTPStatus.GONE, HTTPStatus.NOT_FOUND}):
                     raise
             except (aiohttp.ClientError, TimeoutError, OSError):
                 pass
