@@ -87,6 +87,8 @@ def kubelet(layout: Layout, node: RealNodeOptions, *, port: int, health_port: in
         "podLogsDir": str(DATA / "logs"),
         "volumePluginDir": str(DATA / "volume-plugins"),
         "maxPods": 50,
+        # By default it looks at the size of volumes only once in a minute.
+        "volumeStatsAggPeriod": "5s",
         # Nobody answers there, and at once: pods have no network outside, and no services to look up.
         "clusterDNS": [node.address],
         "clusterDomain": "cluster.local",
