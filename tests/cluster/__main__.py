@@ -1,14 +1,16 @@
-"""The embedded cluster from the command line: `python -m cluster build|demo|bench`."""
+"""The embedded cluster from the command line: `python -m cluster build|check-node|demo|bench`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from cluster.bench import PARTS, bench
 from cluster.binary import find_or_build
 from cluster.demo import Where, demo
 from cluster.errors import ClusterError
+from cluster.real import check_node
 
 
 def main() -> int:
@@ -16,6 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster", description="The embedded Kubernetes control plane.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="find the control plane's program, or build it, and print its path")
+    commands.add_parser("check-node", help="say whether this machine can have a real node; the exit code is 1 if not")
     show = commands.add_parser("demo", help="run the quick start")
     show.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C")
     show.add_argument("--cluster", choices=[*Where], default=Where.EMBEDDED, help="where to run it")
@@ -28,7 +31,9 @@ def main() -> int:
         return demo(Where(arguments.cluster), keep=arguments.keep)
     if arguments.command == "bench":
         return bench([*arguments.parts, *arguments.only])
-    return _build()
+    if arguments.command == "check-node":
+        return _done(check_node)
+    return _done(lambda: sys.stdout.write(f"{find_or_build()}\n"))
 
 
 def _part(text: str) -> str:
@@ -38,13 +43,12 @@ def _part(text: str) -> str:
     return text
 
 
-def _build() -> int:
+def _done(work: Callable[[], object]) -> int:
     try:
-        path = find_or_build()
+        work()
     except ClusterError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"{path}\n")
     return 0
 
 

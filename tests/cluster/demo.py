@@ -28,16 +28,7 @@ from cluster.kubectl import find_kubectl, run_kubectl
 from cluster.node_agent import NodeAgent
 from cluster.nodes import cpu_node
 from cluster.operator_process import CRDS, REPOSITORY, ROLES, SERVICE_ACCOUNT, OperatorProcess
-from cluster.real import RealNode
-from cluster.real.provisioning import (
-    RUNNER,
-    deploy_operator,
-    enforce_restricted,
-    lend_libraries,
-    operator_log,
-    operator_metrics_path,
-)
-from cluster.real.python_images import python_images
+from cluster.real.provisioning import RUNNER, operated_node, operator_log, operator_metrics_path
 
 Kubectl = Callable[..., str]
 
@@ -118,15 +109,8 @@ def _embedded_cluster() -> Iterator[Stage]:
 
 @contextmanager
 def _real_node() -> Iterator[Stage]:
-    say("Starting a control plane, containerd, kubelet and kube-proxy (about fifteen seconds).")
-    with RealNode(manifests=CRDS, progress=say) as node, tempfile.TemporaryDirectory() as folder:
-        say("Building the images of the operator and the runner, and starting the operator as a Deployment.")
-        images = python_images(Path(folder))
-        node.load_images((images.runner, images.operator), Path(folder))
+    with operated_node(progress=say) as node:
         kubectl = node.control_plane.kubectl
-        deploy_operator(node.control_plane)
-        enforce_restricted(node.control_plane, "default")
-        lend_libraries(node.control_plane, "default")
         path = operator_metrics_path(node.control_plane)
         yield Stage(
             kubectl,

@@ -16,18 +16,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from cluster.environment import Fetch, Mounts, expand, resolve_in_time
 from cluster.pods import Container, Pod
 from cluster.processes import GuardedProcess
-from cluster.states import ContainerState, Interruption, Running, Terminated, Waiting, never_started, now
+from cluster.states import ContainerState, Interruption, Running, Terminated, Waiting, never_started, now, start_error
 from cluster.termination import exit_code, message
 from cluster.workload import Publish, States
 from inferbench_runner.contract import TERMINATION_PATH_VARIABLE
 
 _POLL_SECONDS = 0.05
-_START_ERROR: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,5 +153,5 @@ class LocalPod:
             return True
         what = f'exec: "{command[0]}": executable file not found in $PATH' if cwd.is_dir() else f"chdir to cwd ({cwd})"
         text = f"failed to create containerd task: unable to start container process: {what}"
-        self._states[number] = Terminated(_START_ERROR, "StartError", text, now(), now())
+        self._states[number] = start_error(text)
         return False

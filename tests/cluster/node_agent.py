@@ -26,12 +26,11 @@ from cluster.errors import PodNotFoundError
 from cluster.kubelet_server import KubeletServer
 from cluster.local import LocalPod, LocalSettings
 from cluster.nodes import Node
-from cluster.outcomes import Exits, Outcome, Script, choose
+from cluster.outcomes import Outcome, Script, choose, node_lost
 from cluster.pods import Json, Pod
 from cluster.registration import Registration
 from cluster.simulated import SimulatedPod
-from cluster.states import evicted, never_started
-from cluster.termination import KILLED
+from cluster.states import evicted
 from cluster.watching import PodWatch
 from cluster.worker import PodWorker
 from cluster.workload import Workload
@@ -184,9 +183,7 @@ class NodeAgent:
         folder = self._workspace.path / pod.uid
         if pod.phase != "Pending":
             # It ran under an earlier agent, and its processes ended with that one.
-            lost = never_started()
-            outcome = Exits(run_seconds=0, exit_code=KILLED, reason=lost.reason, message=lost.message)
-            return SimulatedPod(pod, folder, outcome, self._reader(pod.namespace))
+            return SimulatedPod(pod, folder, node_lost(), self._reader(pod.namespace))
         if self._nodes[pod.node].local:
             return LocalPod(pod, folder, self._local, self._reader(pod.namespace))
         return SimulatedPod(pod, folder, choose(self._scripts, pod), self._reader(pod.namespace))

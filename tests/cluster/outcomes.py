@@ -57,8 +57,15 @@ class Stuck:
     """The container never starts: it goes through these states, `every` seconds apart, and stays in the last one."""
 
     states: tuple[Waiting, ...]
-    """`{image}` in a message becomes the container's image."""
+    """`{image}` in a message becomes the container's image; likewise `{container}`, `{pod}`, `{namespace}`, `{uid}`."""
     every: float = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unstartable:
+    """The runtime can't start the container's program."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +75,18 @@ class Rejected:
     interruption: Interruption
 
 
-Outcome = Exits | Interrupted | Stuck | Rejected
+Outcome = Exits | Interrupted | Stuck | Unstartable | Rejected
 Script = Callable[[Pod], Outcome | None]
 
 
 def oom_killed(*, after: float = 0.05, message: Text = "", log: Text = "") -> Exits:
     """The kernel kills the container for its memory limit."""
     return Exits(run_seconds=after, exit_code=KILLED, reason="OOMKilled", message=message, log=log)
+
+
+def node_lost() -> Exits:
+    """The container was gone when its runtime came back, as after a restart of its node."""
+    return Exits(run_seconds=0, exit_code=255, reason="Unknown")
 
 
 def killed(*, after: float = 0.05, message: Text = "", log: Text = "") -> Exits:
@@ -89,20 +101,39 @@ def eviction(*, after: float = 0.05, resource: str = "memory", message: Text = "
 
 def image_pull_failure(error: str = "not found") -> Stuck:
     """The image cannot be pulled."""
+    # The kubelet shows the code of some of the runtime's errors, and of others only the words.
+    code = "rpc error: code = NotFound desc = " if error == "not found" else ""
     pull = (
-        'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: '
+        f'{code}failed to pull and unpack image "{{image}}": failed to resolve reference "{{image}}": {{image}}: '
         f"{error.replace('{', '').replace('}', '')}"
     )
     back_off = f'Back-off pulling image "{{image}}": ErrImagePull: {pull}'
     return Stuck((Waiting(), Waiting("ErrImagePull", pull), Waiting("ImagePullBackOff", back_off)))
 
 
-def invalid_image_name() -> Stuck:
+def image_never_pulled() -> Stuck:
+    """The image is not on the node, and may not be pulled."""
+    message = 'Container image "{image}" is not present with pull policy of Never'
+    return Stuck((Waiting(), Waiting("ErrImageNeverPull", message)))
+
+
+def invalid_image_name(why: str = "repository name (library/Runner) must be lowercase") -> Stuck:
     """The image's name is none."""
-    message = (
-        'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": invalid reference format'
-    )
+    text = f'couldn\'t parse image name "{{image}}": invalid reference format: {why}'
+    message = f'Failed to apply default image tag "{{image}}": {text}'
     return Stuck((Waiting(), Waiting("InvalidImageName", message)))
+
+
+def config_failure(message: str) -> Stuck:
+    """The kubelet can't make the container as it is specified."""
+    return Stuck((Waiting(), Waiting("CreateContainerConfigError", message)))
+
+
+def no_such_program(name: str) -> Unstartable:
+    """The image has no such program on its path."""
+    runc = f'runc create failed: unable to start container process: exec: "{name}": executable file not found in $PATH'
+    task = f"failed to create containerd task: failed to create shim task: OCI runtime create failed: {runc}: unknown"
+    return Unstartable(message=task)
 
 
 def unhealthy_device(resource: str) -> Rejected:
@@ -150,7 +181,7 @@ def choose(scripts: list[Script], pod: Pod) -> Outcome:
         try:
             outcome = script(pod)
         except Exception as error:  # noqa: BLE001  (it must show in the test, not stop the agent)
-            return Exits(exit_code=128, reason="StartError", message=f"the script for this pod failed: {error!r}")
+            return Unstartable(message=f"the script for this pod failed: {error!r}")
         if outcome is not None:
             return outcome
     return measured()

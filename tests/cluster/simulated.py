@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from cluster.environment import Fetch, resolve_in_time
-from cluster.outcomes import Exits, Interrupted, Outcome, Rejected, Stuck, Text, text_for
-from cluster.pods import Pod
-from cluster.states import Running, Terminated, Waiting, never_started, now
-from cluster.termination import KILLED, MESSAGE_BYTES
+from cluster.outcomes import Exits, Interrupted, Outcome, Rejected, Stuck, Text, Unstartable, text_for
+from cluster.pods import Container, Pod
+from cluster.states import Running, Terminated, Waiting, never_started, now, start_error
+from cluster.termination import KILLED, message
 from cluster.workload import Publish, States
 
 
@@ -33,6 +33,8 @@ class SimulatedPod:
                 return await self._stay(self._outcome, publish)
             case Exits() | Interrupted():
                 return await self._play(self._outcome, publish)
+            case Unstartable():
+                return self._for_all(start_error(self._outcome.message))
             case Rejected():
                 return self._for_all(never_started())
 
@@ -53,15 +55,18 @@ class SimulatedPod:
 
     async def _stay(self, outcome: Stuck, publish: Publish) -> States:
         for state in outcome.states:
-            waiting = (
-                Waiting(state.reason, state.message.replace("{image}", container.image))
-                for container in self._pod.containers
-            )
-            await publish(tuple(waiting))
+            await publish(tuple(self._named(state, container) for container in self._pod.containers))
             if await self._ended_within(outcome.every):
                 break
         await self._ended.wait()
         return self._for_all(never_started())
+
+    def _named(self, state: Waiting, container: Container) -> Waiting:
+        pod = self._pod
+        message = state.message.format(
+            image=container.image, container=container.name, pod=pod.name, namespace=pod.namespace, uid=pod.uid
+        )
+        return Waiting(state.reason, message)
 
     async def _play(self, outcome: Exits | Interrupted, publish: Publish) -> States:
         if not await self._is_configured(publish) or await self._ended_within(outcome.start_delay):
@@ -72,9 +77,17 @@ class SimulatedPod:
         await publish(self._for_all(Running(started)))
         stopped = await self._ended_within(outcome.run_seconds)
         code, reason, text = self._end(outcome, stopped=stopped)
-        # Cut as the kubelet cuts the file: its end stays.
-        kept = text_for(text, self._pod).encode()[-MESSAGE_BYTES:].decode(errors="replace")
-        return self._for_all(Terminated(code, reason, kept, started, now()))
+        written = text_for(text, self._pod).encode()
+        ended = now()
+        return tuple(
+            Terminated(code, reason, self._message(container, written, code), started, ended)
+            for container in self._pod.containers
+        )
+
+    def _message(self, container: Container, written: bytes, code: int) -> str:
+        path = self._folder / f"{container.name}.termination"
+        path.write_bytes(written)
+        return message(path, self.log(container.name), code=code, from_logs=container.message_from_logs)
 
     def _end(self, outcome: Exits | Interrupted, *, stopped: bool) -> tuple[int, str, Text]:
         if self._killed_for is not None:

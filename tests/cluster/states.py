@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cluster.pods import Container, Pod
 
@@ -38,11 +38,14 @@ class Terminated:
     exit_code: int
     reason: str
     message: str
-    started: dt.datetime
-    finished: dt.datetime
+    started: dt.datetime | None
+    """None where there never was a container."""
+    finished: dt.datetime | None
 
 
 ContainerState = Waiting | Running | Terminated
+
+_NEVER: Final = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,12 @@ def rejected(reason: str, message: str) -> Interruption:
 def never_started() -> Terminated:
     """What a kubelet says of a container that was not started before its pod ended."""
     text = "The container could not be located when the pod was terminated"
-    return Terminated(137, "ContainerStatusUnknown", text, now(), now())
+    return Terminated(137, "ContainerStatusUnknown", text, None, None)
+
+
+def start_error(message: str) -> Terminated:
+    """What a kubelet says of a container whose program the runtime could not start."""
+    return Terminated(128, "StartError", message, _NEVER, now())
 
 
 def now() -> dt.datetime:
@@ -83,9 +91,22 @@ def now() -> dt.datetime:
 
 
 def pod_status(
-    pod: Pod, states: tuple[ContainerState, ...], *, started: dt.datetime, interruption: Interruption | None = None
+    pod: Pod,
+    states: tuple[ContainerState, ...],
+    *,
+    started: dt.datetime,
+    interruption: Interruption | None = None,
+    ending: bool = False,
 ) -> Status:
-    """The status that a kubelet writes; `states` are in the order of the pod's containers."""
+    """The status that a kubelet writes.
+
+    Args:
+        pod: Whose it is.
+        states: Of its containers, in their order.
+        started: When the kubelet first saw it.
+        interruption: Why the node has ended it, if it has.
+        ending: Whether its sandbox is still to be taken down, before which no pod that ends by itself is over.
+    """
     if interruption and interruption.rejection:
         return {
             "phase": "Failed",
@@ -95,18 +116,19 @@ def pod_status(
             "message": interruption.message,
         }
     phase = "Failed" if interruption else _phase(states)
+    shown = ("Running" if any(_was_started(state) for state in states) else "Pending") if ending else phase
     status: Status = {
-        "phase": phase,
+        "phase": shown,
         "observedGeneration": pod.generation,
         "startTime": timestamp(started),
-        "conditions": _conditions(pod, states, phase, interruption),
+        "conditions": _conditions(pod, states, phase, interruption, sandbox=shown in {"Pending", "Running"}),
         "containerStatuses": [
             _container_status(pod, container, state) for container, state in zip(pod.containers, states, strict=True)
         ],
         "hostIP": "127.0.0.1",
         "hostIPs": [{"ip": "127.0.0.1"}],
     }
-    if not all(isinstance(state, Waiting) for state in states):
+    if any(_has_sandbox(state) for state in states):
         status |= {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
     if interruption:
         status |= {"reason": interruption.reason, "message": interruption.message}
@@ -125,21 +147,39 @@ def _phase(states: tuple[ContainerState, ...]) -> str:
     return "Pending" if any(isinstance(state, Waiting) for state in states) else "Running"
 
 
+def _was_started(state: ContainerState) -> bool:
+    return isinstance(state, Running) or (isinstance(state, Terminated) and state.started not in {None, _NEVER})
+
+
+def _has_sandbox(state: ContainerState) -> bool:
+    """Whether a container has come so far that the pod must have a sandbox, and with it an address."""
+    if isinstance(state, Waiting):
+        return state.reason != Waiting().reason
+    return isinstance(state, Running) or state.started is not None
+
+
 def _conditions(
-    pod: Pod, states: tuple[ContainerState, ...], phase: str, interruption: Interruption | None
+    pod: Pod,
+    states: tuple[ContainerState, ...],
+    phase: str,
+    interruption: Interruption | None,
+    *,
+    sandbox: bool,
 ) -> list[dict[str, Any]]:
     # Other conditions, such as the scheduler's PodScheduled, stay: the patch merges by type.
     running = all(isinstance(state, Running) for state in states)
-    reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
+    # Of a pod that is deleted before it had a container, it is not said that it has failed.
+    over = phase if interruption or any(_has_sandbox(state) for state in states) else ""
+    reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(over, "ContainersNotReady")
     unready = [
         container.name
         for container, state in zip(pod.containers, states, strict=True)
         if not isinstance(state, Running)
     ]
-    message = "" if phase in {"Succeeded", "Failed"} else f"containers with unready status: [{' '.join(unready)}]"
+    message = "" if over in {"Succeeded", "Failed"} else f"containers with unready status: [{' '.join(unready)}]"
     readiness = (running, "" if running else reason, "" if running else message)
     rows = {
-        "PodReadyToStartContainers": (phase in {"Pending", "Running"}, "", ""),
+        "PodReadyToStartContainers": (sandbox and any(_has_sandbox(state) for state in states), "", ""),
         "Initialized": (True, "PodCompleted" if phase == "Succeeded" else "", ""),
         "Ready": readiness,
         "ContainersReady": readiness,
@@ -168,7 +208,7 @@ def _container_status(pod: Pod, container: Container, state: ContainerState) -> 
         "started": isinstance(state, Running),
         "restartCount": 0,
     }
-    if not isinstance(state, Waiting):
+    if isinstance(state, Running) or (isinstance(state, Terminated) and state.started is not None):
         status["containerID"] = container_id(pod, container)
         status["imageID"] = f"{container.image}@sha256:{hashlib.sha256(container.image.encode()).hexdigest()}"
     match state:
@@ -180,9 +220,9 @@ def _container_status(pod: Pod, container: Container, state: ContainerState) -> 
             terminated = {
                 "exitCode": state.exit_code,
                 "reason": state.reason,
-                "startedAt": timestamp(state.started),
-                "finishedAt": timestamp(state.finished),
-                "containerID": status["containerID"],
+                "startedAt": state.started and timestamp(state.started),
+                "finishedAt": state.finished and timestamp(state.finished),
+                **({"containerID": status["containerID"]} if "containerID" in status else {}),
             }
             status["state"] = {"terminated": terminated | ({"message": state.message} if state.message else {})}
     return status

@@ -2,6 +2,8 @@
 
     bound -> Pending (ContainerCreating) -> Running -> Succeeded or Failed -> (deleted by somebody) -> removed
 
+A pod that ends by itself is first shown as running with containers that have ended, until its sandbox is gone.
+
 A deletion is a kubelet's to finish: end the containers within the grace, write the last status, and only then remove
 the object. A node's own interruption (deadline, eviction) ends the pod as Failed and leaves the object.
 """
@@ -43,12 +45,13 @@ class PodWorker:
         try:
             if self.workload.interruption is None:
                 await self._publish(self.states)
-            self.states = await self.workload.run(self._publish)
+            states = await self.workload.run(self._publish)
         finally:
             if deadline:
                 deadline.cancel()
         self._interruption = self._interruption or self.workload.interruption
-        await self._publish(self.states)
+        await self._publish_before_last(states)
+        await self._publish(states)
         await self._deleting.wait()
         await self._remove()
 
@@ -78,13 +81,24 @@ class PodWorker:
         names = [item.name for item in self.pod.containers]
         return self.states[names.index(container)] if container in names else None
 
-    async def _publish(self, states: States) -> None:
+    async def _publish_before_last(self, states: States) -> None:
+        """Write what a kubelet writes on the way to the end."""
+        waiting = any(isinstance(state, Waiting) for state in self.states)
+        if self._interruption:
+            if waiting and not self._interruption.rejection:
+                await self._publish(self.states, final=True)
+        elif not self._deleting.is_set():
+            await self._publish(states, ending=True)
+        elif waiting:
+            await self._publish(tuple(Waiting() for _ in states))
+
+    async def _publish(self, states: States, *, ending: bool = False, final: bool = False) -> None:
         self.states = states
         if self._gone:
             return
-        # An interruption shows only once the containers have ended, as the phase is final.
-        interruption = self._interruption if self.finished else None
-        status = pod_status(self.pod, states, started=self._started, interruption=interruption)
+        # An interruption shows only once no container runs any more, as the phase is final.
+        interruption = self._interruption if final or self.finished else None
+        status = pod_status(self.pod, states, started=self._started, interruption=interruption, ending=ending)
         # The uid refuses the write for a later pod of the same name.
         body = {"metadata": {"uid": self.pod.uid}, "status": status}
         await self._unless_gone("PATCH", f"{self._path}/status", body, content_type=STRATEGIC_PATCH)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,6 +18,7 @@ from cluster.real.provisioning import RUNNER, wait_for_operator
 from e2e_harness import Harness, Json, benchmark
 from node_testing.containers import report_so_far, running_supervisor
 from node_testing.models import BERT
+from node_testing.registries import registry_without_images
 
 pytestmark = pytest.mark.node
 
@@ -272,23 +268,3 @@ def test_a_quota_that_holds_the_runner_back_is_told(harness: Harness) -> None:
     (result,) = harness.list("ibr")
     assert "Throttling" in {doubt["caveat"] for doubt in result["status"]["caveats"]}
     assert result["status"]["verdict"] == "Noisy"
-
-
-@contextmanager
-def registry_without_images() -> Iterator[str]:
-    """Serve a registry on the loopback address, where containerd asks for no TLS; yield its name."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            """Answer that there is no such thing, as the base class asks for it in this spelling."""
-            self.send_error(HTTPStatus.NOT_FOUND)
-
-        do_GET = do_HEAD  # noqa: N815 - see above
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"localhost:{server.server_port}"
-        server.shutdown()

@@ -56,7 +56,8 @@ def test_a_restricted_job_runs_in_a_container(node: RealNode, restricted: str) -
     run(
         node,
         restricted,
-        "id -u; grep CapEff /proc/self/status; touch /file; ls -d /var/run/secrets;"
+        # In one stream: two of them may be mixed in any order.
+        "exec 2>&1; id -u; grep CapEff /proc/self/status; touch /file; ls -d /var/run/secrets;"
         " nc -w 5 $KUBERNETES_SERVICE_HOST 443 </dev/null && echo reached; echo done >/dev/termination-log",
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from cluster.observing import eventually
-from cluster.real.cleanup import DATA
+from cluster.real.cleanup import CGROUP, DATA, hierarchies
 from inferbench_runner.contract import CompactReport
 
 
@@ -27,6 +27,13 @@ def running_supervisor() -> int:
     """Wait for a runner and return its first process."""
     (found,) = eventually("a runner runs", lambda: list(supervisors()), seconds=180)
     return found
+
+
+def first_process(container_id: str) -> int:
+    """Return the first process of a container, by the id that its pod's status shows."""
+    digest = container_id.rpartition("/")[2]
+    found = (path for root in hierarchies() for path in (root / CGROUP).glob(f"**/*{digest}*/cgroup.procs"))
+    return min(int(process) for path in found for process in path.read_text().split())
 
 
 def confinement(pid: int) -> dict[str, object]:

@@ -26,6 +26,8 @@ FOLDERS = (
     "/var/log/containers",
     "/var/log/pods",
 )
+# How the programs of a node are called; a shim, which outlives its container, is in no namespace of its own.
+PROGRAMS = ("containerd", "kube-proxy", "kubelet", "runc")
 # These change by themselves.
 VOLATILE = ("kernel/ns_last_pid", "kernel/pty/nr", "kernel/random", "net/netfilter/nf_conntrack_count")
 
@@ -41,6 +43,7 @@ def traces() -> dict[str, set[str]]:
         "settings": _settings,
         "files": _files,
         "processes in namespaces": _contained,
+        "processes of a node": _of_a_node,
     }
     return {kind: set(look()) for kind, look in kinds.items()}
 
@@ -92,4 +95,12 @@ def _contained() -> Iterator[str]:
     for process in psutil.process_iter():
         with suppress(OSError, psutil.Error):
             if Path(f"/proc/{process.pid}/ns/mnt").readlink() != ours:
+                yield f"{process.pid} {' '.join(process.cmdline())}"
+
+
+def _of_a_node() -> Iterator[str]:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            # One of ours is a program of many roles, and the role is its first argument.
+            if any(Path(word).name.startswith(PROGRAMS) for word in process.cmdline()[:2]):
                 yield f"{process.pid} {' '.join(process.cmdline())}"

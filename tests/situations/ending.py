@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cluster import Exits, eviction, killed, oom_killed
+from cluster.outcomes import no_such_program
 from inferbench_runner.contract import DEADLINE_EXIT_CODE, INVALID_PLAN_EXIT_CODE, FailureReason, Phase
 from situations.acts import add_node, allow, operator_away
 from situations.placing import CPU
@@ -83,14 +84,7 @@ ROWS: Final = (
         nodes={"a": "inf2.xlarge"},
         spec=on("inf2.xlarge"),
         execution=_ONCE,
-        pods=(
-            Exits(
-                exit_code=128,
-                reason="StartError",
-                message="failed to create containerd task: failed to create shim task: OCI runtime create failed: "
-                'exec: "python": executable file not found in $PATH: unknown',
-            ),
-        ),
+        pods=(no_such_program("python"),),
         end=(Cells(state="failed", reason="RunnerFailed", words=("executable file not found in $PATH",)),),
     ),
     Row(

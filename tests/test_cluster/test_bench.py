@@ -19,6 +19,7 @@ from cluster.bench.figures import (
 )
 from cluster.bench.loads import full_log
 from cluster.bench.machine import facts, load
+from cluster.bench.node import container_moments
 from cluster.bench.table import facts_table, figures_table, requests_table
 from cluster.outcomes import measured_report, report_message
 from cluster.pods import Container, Pod
@@ -35,6 +36,21 @@ inferbench_operator_last_resync_timestamp_seconds 1.7e+09
 # TYPE another_total counter
 another_total{verb="POST",resource="jobs"} 7.0
 """
+
+EVENTS = """\
+2026-12-01 00:00:00.25 +0000 UTC k8s.io /tasks/start {"container_id":"sandbox","pid":1}
+2026-12-01 00:00:01.5 +0000 UTC k8s.io /tasks/start {"container_id":"runner","pid":2}
+2026-12-01 00:00:02 +0000 UTC k8s.io /tasks/exit {"container_id":"runner","id":"exec","pid":3}
+2026-12-01 00:01:03.123456789 +0000 UTC k8s.io /tasks/exit {"container_id":"runner","id":"runner","pid":2}
+2026-12-01 00:01:04 +0000 UTC k8s.io /containers/delete {"id":"runner"}
+"""
+
+
+def test_containerd_tells_when_a_container_started_and_ended() -> None:
+    """Only that container counts, and its first process; midnight of that day is 1,796,083,200 s after 1970."""
+    found = container_moments(EVENTS, "runner")
+
+    assert found == {"/tasks/start": 1_796_083_201.5, "/tasks/exit": pytest.approx(1_796_083_263.123456789)}
 
 
 def test_the_95th_percentile_is_the_sample_of_rank_38_of_40() -> None:

@@ -16,7 +16,7 @@ from cluster.environment import ConfigError, Mounts, expand, resolve
 from cluster.errors import BinaryNotFoundError
 from cluster.kubelet_server import tail_offset
 from cluster.nodes import instance_node, node_manifest
-from cluster.outcomes import Exits, choose, measured_report
+from cluster.outcomes import Exits, Unstartable, choose, measured_report
 from cluster.pods import Container, Json, Pod
 from cluster.processes import GuardedProcess
 from cluster.states import Running, Terminated, Waiting, evicted, now, pod_status
@@ -149,7 +149,7 @@ def test_the_last_script_decides_and_a_broken_one_fails_the_pod() -> None:
     assert choose([lambda _: first, lambda _: second], pod()) == second
     assert choose([lambda _: first, lambda _: None], pod()) == first
     broken = choose([lambda pod: Exits(message=pod.labels["none"])], pod())
-    assert isinstance(broken, Exits)
+    assert isinstance(broken, Unstartable)
     assert broken.message == "the script for this pod failed: KeyError('none')"
 
 

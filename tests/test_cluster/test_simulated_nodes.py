@@ -217,6 +217,6 @@ def test_a_new_agent_finds_the_containers_of_a_dead_one_lost(
     with NodeAgent(control_plane) as successor:
         successor.add_node(instance_node("inf2", "inf2.xlarge"))
         pod = pod_when(control_plane, namespace, "the pod is found lost", has_ended)
-        assert container_state(pod)["terminated"]["reason"] == "ContainerStatusUnknown"
+        assert container_state(pod)["terminated"]["reason"] == "Unknown"
         assert only_pod(control_plane, namespace)["status"]["phase"] == "Failed"
         successor.remove_node("inf2")

@@ -21,15 +21,17 @@ from cluster.bench.footprint import footprint
 from cluster.bench.latency import latency
 from cluster.bench.method import method
 from cluster.bench.method.settings import Settings
+from cluster.bench.node import node
 from cluster.bench.runner import overhead, shares
 from cluster.bench.stage import Stage, cluster, stage
 from cluster.bench.table import console, facts_table, figure_line, figures_table, requests_table
 from cluster.bench.traffic import traffic
 from cluster.errors import ClusterError
+from cluster.real import NodeUnavailableError, PackagesError
 
 _T = TypeVar("_T")
 
-PARTS: Final = ("latency", "traffic", "runner", "footprint", "method")
+PARTS: Final = ("latency", "traffic", "runner", "footprint", "method", "node")
 """What can be measured, in this order."""
 
 
@@ -69,6 +71,7 @@ class _Bench:
                 "runner": self._runner,
                 "footprint": self._footprint,
                 "method": self._method,
+                "node": self._node,
             }[part]()
         except ClusterError as error:
             self.out.print(str(error), markup=False)
@@ -109,6 +112,13 @@ class _Bench:
             for figure in found:
                 self._figures.append(figure)
                 self.out.print(figure_line(figure), highlight=False, soft_wrap=True)
+
+    def _node(self) -> None:
+        self._say("Applying benchmarks on a real node (two minutes and a half).")
+        try:
+            self._figures += node(self._say)
+        except (NodeUnavailableError, PackagesError) as error:
+            self._say(f"Left out: {' '.join(str(error).split())}")
 
     def _on_stage(self, work: Callable[[Stage], Awaitable[_T]]) -> _T:
         """Do the work on a cluster of its own, so that no part finds what another has left behind."""

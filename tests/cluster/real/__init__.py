@@ -10,7 +10,7 @@ Use (as root, on Linux):
 """
 
 from cluster.real.machine import CleanupError, NodeUnavailableError
-from cluster.real.node import RealNode
+from cluster.real.node import RealNode, check_node
 from cluster.real.packages import PackagesError
 
-__all__ = ["CleanupError", "NodeUnavailableError", "PackagesError", "RealNode"]
+__all__ = ["CleanupError", "NodeUnavailableError", "PackagesError", "RealNode", "check_node"]

@@ -87,6 +87,9 @@ def kubelet(layout: Layout, node: RealNodeOptions, *, port: int, health_port: in
         "podLogsDir": str(DATA / "logs"),
         "volumePluginDir": str(DATA / "volume-plugins"),
         "maxPods": 50,
+        # By default it tells of its devices only every ten seconds, and looks at the size of volumes once in a minute.
+        "nodeStatusUpdateFrequency": "1s",
+        "volumeStatsAggPeriod": "5s",
         # Nobody answers there, and at once: pods have no network outside, and no services to look up.
         "clusterDNS": [node.address],
         "clusterDomain": "cluster.local",

@@ -20,6 +20,9 @@ from cluster.real.packages import Programs
 _ADDRESSES: Final = tuple(f"198.18.0.{last}" for last in range(1, 255))
 # In the abstract namespace, where an address goes with the last process that holds it.
 _LOCK: Final = "\0inferbench-node"
+# Numbers of capabilities, as in the kernel's headers.
+_NET_ADMIN: Final = 12
+_SYS_ADMIN: Final = 21
 # A starter that was killed is still being cleaned up after for some seconds.
 _LOCK_SECONDS: Final = 60.0
 
@@ -80,7 +83,7 @@ class Claim:
             raise
         try:
             run(programs, *record.ip, "address", "add", f"{address}/32", "dev", "lo")
-            cleanup.make_cgroups()
+            _make_cgroups()
         except BaseException:
             claim.release()
             raise
@@ -96,6 +99,14 @@ class Claim:
         self._lock.close()
         if self._guard.returncode:
             raise CleanupError(output)
+
+
+def _make_cgroups() -> None:
+    try:
+        cleanup.make_cgroups()
+    except OSError as error:
+        message = f"Control groups can't be made here ({error}): this may be a container, and a node needs a machine."
+        raise NodeUnavailableError(message) from error
 
 
 def run(programs: Programs, *command: str) -> str:
@@ -120,12 +131,18 @@ def _undo(left: cleanup.Record) -> None:
 
 
 def _refuse_unless_root_on_linux() -> None:
-    if sys.platform != "linux" or os.geteuid() != 0:
+    # In a container, root may be without these.
+    if sys.platform != "linux" or os.geteuid() != 0 or not _may(_NET_ADMIN, _SYS_ADMIN):
         message = (
             "A real node needs Linux and root, for control groups, mounts and links: run this as root on a machine of "
             "its own, or in a virtual one."
         )
         raise NodeUnavailableError(message)
+
+
+def _may(*capabilities: int) -> bool:
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return all(int(fields["CapEff"], 16) >> one & 1 for one in capabilities)
 
 
 def _lock() -> socket.socket:

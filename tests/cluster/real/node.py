@@ -11,8 +11,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -184,6 +184,20 @@ class RealNode:
         if done.returncode:
             raise ComponentError(CONTAINERD, f"took no images: {done.stderr.strip()}", self.log(CONTAINERD))
 
+    @contextmanager
+    def containerd_events(self, path: Path) -> Iterator[None]:
+        """Have containerd write its events, each with its time, into a file meanwhile."""
+        with path.open("wb") as output:
+            follower = GuardedProcess.start(self._ctr_command("events"), output=output, env=self._environment)
+        try:
+            yield
+        finally:
+            follower.stop(_STOP_SECONDS)
+
+    def termination_messages(self, pod_uid: str) -> list[Path]:
+        """Return the files in which a pod's containers write their termination messages, as far as there are any."""
+        return sorted((cleanup.DATA / "kubelet" / "pods" / pod_uid / "containers").glob("*/*"))
+
     def _configure(self, plane: ControlPlane, node: RealNodeOptions, programs: Programs) -> None:
         """Write all settings and the commands that read them."""
         layout = plane.layout
@@ -222,9 +236,12 @@ class RealNode:
         return cleanup.CONTAINERD_SOCKET.exists() and self._ctr("version").returncode == 0
 
     def _ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        program = str(self._programs.ctr) if self._programs else "ctr"
-        command = [program, f"--address={cleanup.CONTAINERD_SOCKET}", f"--timeout={_READY_SECONDS:g}s", *arguments]
+        command = self._ctr_command(f"--timeout={_READY_SECONDS:g}s", *arguments)
         return subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+
+    def _ctr_command(self, *arguments: str) -> list[str]:
+        program = str(self._programs.ctr) if self._programs else "ctr"
+        return [program, f"--address={cleanup.CONTAINERD_SOCKET}", *arguments]
 
     def _is_ready(self) -> bool:
         """Whether the node is ready by a heartbeat of the kubelet that runs now."""
@@ -246,6 +263,15 @@ class RealNode:
             if time.monotonic() > deadline:
                 raise ComponentError(name, f"{failure} within {_READY_SECONDS:g} s", self.log(name))
             time.sleep(0.1)
+
+
+def check_node() -> None:
+    """Return if this machine can have a real node; nothing is started.
+
+    Raises:
+        ClusterError: It can't, and the message says why.
+    """
+    Claim.take(find_or_unpack(), print_progress).release()
 
 
 def _answers(port: int) -> bool:

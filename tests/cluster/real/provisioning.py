@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from cluster.binary import Progress
 from cluster.controlplane import ControlPlane
 from cluster.errors import ClusterError, KubectlError
-from cluster.operator_process import ROLES, SERVICE_ACCOUNT
-from cluster.real.python_images import LIBRARIES, LIBRARIES_MOUNT
+from cluster.operator_process import CRDS, ROLES, SERVICE_ACCOUNT
+from cluster.real.node import RealNode
+from cluster.real.python_images import LIBRARIES, LIBRARIES_MOUNT, python_images
 
 OPERATOR_NAMESPACE, OPERATOR_NAME = SERVICE_ACCOUNT.split("/")
 OPERATOR: Final = Path(__file__).with_name("operator.yaml")
@@ -31,6 +34,20 @@ class OperatorError(ClusterError):
     def __init__(self, told: Sequence[str]) -> None:
         """Say what happened."""
         super().__init__("\n".join(["The operator was not ready in time.", *told]))
+
+
+@contextmanager
+def operated_node(*, progress: Progress) -> Iterator[RealNode]:
+    """Start a real node with the operator on it, and all that a benchmark in the namespace `default` needs."""
+    progress("Starting a control plane, containerd, kubelet and kube-proxy (about fifteen seconds).")
+    with RealNode(manifests=CRDS, progress=progress) as node, tempfile.TemporaryDirectory() as folder:
+        progress("Building the images of the operator and the runner, and starting the operator as a Deployment.")
+        images = python_images(Path(folder))
+        node.load_images((images.runner, images.operator), Path(folder))
+        deploy_operator(node.control_plane)
+        enforce_restricted(node.control_plane, "default")
+        lend_libraries(node.control_plane, "default")
+        yield node
 
 
 def enforce_restricted(control_plane: ControlPlane, namespace: str) -> None:
@@ -78,25 +95,30 @@ def operator_log(control_plane: ControlPlane) -> str:
 
 
 def lend_libraries(control_plane: ControlPlane, namespace: str) -> None:
-    """Offer the libraries that are too large for the runner's image as a claim in the namespace.
+    """Offer the libraries that are too large for the runner's image as a claim in the namespace."""
+    lend_folder(control_plane, namespace, _CLAIM, LIBRARIES)
+
+
+def lend_folder(control_plane: ControlPlane, namespace: str, claim: str, folder: Path) -> None:
+    """Offer a folder of this machine as a claim in the namespace, to pods that mount it as they like.
 
     The restricted standard forbids pods to name a folder of their node, but not to claim a volume that an administrator
     has made of one.
     """
-    volume = f"{_CLAIM}-{namespace}"
-    shared = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
+    volume = f"{claim}-{namespace}"
+    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     size = {"storage": "100Gi"}
     objects = [
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
             "metadata": {"name": volume},
-            "spec": shared | {"capacity": size, "hostPath": {"path": str(LIBRARIES), "type": "Directory"}},
+            "spec": shared | {"capacity": size, "hostPath": {"path": str(folder), "type": "Directory"}},
         },
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": _CLAIM, "namespace": namespace},
+            "metadata": {"name": claim, "namespace": namespace},
             "spec": shared | {"volumeName": volume, "resources": {"requests": size}},
         },
     ]
