@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from cluster.binary import Progress
 from cluster.controlplane import ControlPlane
 from cluster.errors import ClusterError, KubectlError
+from cluster.go_program import Progress
 from cluster.operator_process import CRDS, ROLES, SERVICE_ACCOUNT
 from cluster.real.node import RealNode
 from cluster.real.python_images import LIBRARIES, LIBRARIES_MOUNT, python_images
