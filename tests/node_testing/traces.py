@@ -28,6 +28,8 @@ FOLDERS = (
 )
 # How the programs of a node are called; a shim, which outlives its container, is in no namespace of its own.
 PROGRAMS = ("containerd", "kube-proxy", "kubelet", "runc")
+# Other programs of the machine may end meanwhile, and their control groups with them.
+PASSING = ("control groups", "processes in namespaces", "processes of a node")
 # These change by themselves.
 VOLATILE = ("kernel/ns_last_pid", "kernel/pty/nr", "kernel/random", "net/netfilter/nf_conntrack_count")
 
@@ -49,12 +51,13 @@ def traces() -> dict[str, set[str]]:
 
 
 def differences(before: dict[str, set[str]], after: dict[str, set[str]]) -> list[str]:
-    """Return in words what came and what went."""
+    """Return in words what came and what went, but for what others end by themselves."""
     return [
         f"{sign} {kind}: {one}"
         for kind in before
         for sign, some in (("+", after[kind] - before[kind]), ("-", before[kind] - after[kind]))
         for one in sorted(some)
+        if sign == "+" or kind not in PASSING
     ]
 
 
