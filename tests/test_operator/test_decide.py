@@ -210,6 +210,19 @@ def test_an_overdue_job_is_removed_and_its_failure_written_down_first() -> None:
     assert after.create_jobs[0]["metadata"]["labels"][LABEL_ATTEMPT] == "2"
 
 
+def test_a_lack_of_nodes_stays_the_reason_when_the_job_that_waited_is_gone() -> None:
+    """An earlier one that had a node does not speak for the last."""
+    of = _started(_with(execution={"retries": 1}))
+    first = _own(of, pod=ended(exit_code=1))
+    homeless = pod(unschedulable="0/3 nodes are available")
+    waits = _own(of, number=2, pod=homeless)
+    of = replace(of, status=_status(_decide(observed(of, first, waits))))
+    late = replace(waits, pod=replace(homeless, created_at=ago(9999)))
+    of = replace(of, status=_status(_decide(observed(of, first, late))))
+    (capacity,) = (one for one in _status(_decide(observed(of, first))).conditions if one.type == "CapacityAvailable")
+    assert (capacity.status, capacity.reason) == ("False", "Unschedulable")
+
+
 REMEMBERED = [
     pytest.param(CellState.RUNNING, "", CellState.PENDING, "JobLost", 2, id="a Job that vanished while it ran is lost"),
     pytest.param(

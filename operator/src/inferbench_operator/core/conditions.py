@@ -98,7 +98,7 @@ def not_accepted(
     return found.listed()
 
 
-def capacity_of(judgements: Sequence[Judgement], lacking: str) -> Capacity | None:
+def capacity_of(judgements: Sequence[Judgement], lacking: str, cells: Sequence[CellStatus]) -> Capacity | None:
     """Return whether there are nodes for the pods, given what the cluster lacks; None if nothing is known."""
     homeless = [
         judgement
@@ -113,7 +113,9 @@ def capacity_of(judgements: Sequence[Judgement], lacking: str) -> Capacity | Non
         return _FALSE, Reason.NOT_OFFERED, lacking
     # The oldest come first.
     latest = {judgement.attempt.plan: judgement for judgement in judgements}.values()
-    if any(why.reason == Reason.SCHEDULING_DEADLINE for judgement in latest for why in judgement.failed.values()):
+    reasons = {why.reason for judgement in latest for why in judgement.failed.values()}
+    # The Job that waited in vain may be gone, and an earlier one with a node be left.
+    if Reason.SCHEDULING_DEADLINE in reasons | {cell.reason for cell in cells}:
         return None
     if any(judgement.attempt.pod and judgement.attempt.pod.scheduled_at for judgement in judgements):
         return _TRUE, Reason.SCHEDULED, "Every pod that was created has found a node."

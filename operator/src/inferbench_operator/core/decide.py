@@ -210,7 +210,7 @@ def _status(
         idle = int((now - run.completion_time).total_seconds())
         run = run.model_copy(update={"completion_time": None, "paused_seconds": run.paused_seconds + max(idle, 0)})
     before, remarks = situation.benchmark.status, _remarks(situation.spec, settings)
-    capacity = conditions.capacity_of(situation.judgements, preflight.in_words(entries, lacking))
+    capacity = conditions.capacity_of(situation.judgements, preflight.in_words(entries, lacking), entries)
     found = conditions.of_run(situation.benchmark, run, counts, entries, capacity, now, obstacle=obstacle)
     error = cells.unplaceable(situation, {entry.cell: entry for entry in entries})
     if error is None and finished:
