@@ -13,7 +13,8 @@ from cluster.nodes import cpu_node
 from cluster.observing import eventually
 from cluster.outcomes import Exits, plan_of
 from e2e_harness import Harness, benchmark
-from inferbench_runner.contract import CellMeasured, CompactReport, Verdict
+from inferbench_runner.contract import CompactReport
+from operator_testing.builders import measured
 
 pytestmark = pytest.mark.e2e
 
@@ -30,28 +31,11 @@ def _measures(agent: NodeAgent, p95: Mapping[str, int]) -> None:
             return None
         value, plan = p95[name], plan_of(pod)
         assert plan
-        cells = tuple(_figures(shape.cell, value) for shape in plan.shapes)
+        cells = tuple(measured(shape.cell, value) for shape in plan.shapes)
         return Exits(message=CompactReport(measured=cells).model_dump_json(exclude_none=True))
 
     agent.add_node(cpu_node("simulated", local=False))
     agent.script(outcome)
-
-
-def _figures(cell: str, p95: int) -> CellMeasured:
-    return CellMeasured(
-        cell=cell,
-        samples=1000,
-        mean_microseconds=p95 - 900,
-        p50_microseconds=p95 - 1000,
-        p90_microseconds=p95 - 100,
-        p95_microseconds=p95,
-        p95_low_microseconds=p95 - 20,
-        p95_high_microseconds=p95 + 20,
-        p99_microseconds=p95 + 100,
-        max_microseconds=p95 + 1000,
-        inferences_per_second="240.5",
-        verdict=Verdict.VALID,
-    )
 
 
 def _states(harness: Harness, name: str) -> dict[str, tuple[str, str]]:
@@ -87,7 +71,7 @@ def test_a_gate_stops_whoever_waits_until_it_is_kept(harness: Harness) -> None:
 
     message = eventually("the gate is told of", told)
     assert len(message) == 1
-    assert "P95 7.000 ms [6.980 ms, 7.020 ms], at most 6.000 ms asked for" in message[0]
+    assert "P95 7.000 ms [6.950 ms, 7.050 ms], at most 6.000 ms asked for" in message[0]
 
     harness.apply(benchmark("study", gates=[LIMIT], gateMode="Report"))
     eventually("it only reports", lambda: harness.condition("study", "Ready").get("status") == "True")

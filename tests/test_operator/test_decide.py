@@ -496,6 +496,20 @@ def test_a_schedule_that_is_none_stops_no_run() -> None:
     assert end.results[0].state is CellState.SUCCEEDED
 
 
+def test_the_time_that_a_run_is_refused_does_not_count() -> None:
+    """Its Jobs were removed for it, so its deadline is put off by as long."""
+    wanted = _with(execution={"deadlineSeconds": 60})
+    of = _started(wanted)
+    broken = replace(of, spec=None, spec_error="spec.models: correct it.", generation=2)
+    refused = replace(broken, status=_status(_decide(observed(broken, _own(of, pod=running())))))
+    later = NOW + timedelta(seconds=600)
+    status = decide(observed(replace(refused, spec=wanted, generation=3)), later, SETTINGS).status
+    assert status
+    assert status.run
+    assert status.run.deadline_time == NOW + timedelta(seconds=60 + 600)
+    assert {entry.state for entry in status.results} == {CellState.PENDING}
+
+
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 0), (2, 10), (3, 20), (4, 40), (9, 300)])
 def test_a_second_retry_waits_and_each_later_one_longer(failures: int, seconds: int) -> None:
     """From the end of the attempt before, so that an outage of minutes does not use up all of them."""

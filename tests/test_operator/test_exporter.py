@@ -10,9 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from inferbench_operator.kube import metrics
 from inferbench_operator.kube.cache import Cache
 from inferbench_operator.kube.exporter import ResultsCollector, metrics_server
-from inferbench_operator.kube.kinds import BENCHMARK
+from inferbench_operator.kube.kinds import BENCHMARK, RESULT
 from inferbench_operator.kube.parse import Key
 from operator_testing.recorded import Json, recorded
 
@@ -145,6 +146,7 @@ async def test_the_page_is_served() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    metrics.reconciled("success", 0.1)
     async with metrics_server(_cache(_benchmark(MEASURED)), "127.0.0.1", port), aiohttp.ClientSession() as session:
         answer = await session.get(f"http://127.0.0.1:{port}/metrics")
         text = await answer.text()
@@ -157,3 +159,11 @@ async def test_the_page_is_served() -> None:
 def test_no_label_grows_without_bounds(word: str) -> None:
     """Identities that change with every run are in no label."""
     assert not [labels for _, labels in _scrape(_cache(_benchmark(MEASURED))) if word in dict(labels)]
+
+
+@pytest.mark.parametrize(("state", "shown"), [("running", 0.005), ("pending", 0.005), ("failed", None)])
+def test_the_last_figures_stand_while_a_cell_is_measured_again(state: str, shown: float | None) -> None:
+    """A gap for the length of each run would fire or end alerts; a cell that has failed has none."""
+    cache = _cache(_benchmark({"state": state}))
+    cache.put(RESULT, recorded("result"))
+    assert _scrape(cache).get(_key("inferbench_call_latency_seconds", CELL, quantile="0.95")) == shown

@@ -226,6 +226,16 @@ def test_what_is_in_a_result_for_readers_only_takes_no_memory() -> None:
     assert parse.result(raw) == parse.result(recorded("result"))
 
 
+def test_a_long_token_is_told_from_another() -> None:
+    """However late they differ; the status holds 64 characters of each."""
+    first, second = (
+        parse.benchmark(recorded("benchmark", annotations={"inferbench.dev/rerun": 100 * "x" + end})).rerun
+        for end in "12"
+    )
+    assert first != second
+    assert len(first) == len(second) == 64
+
+
 def test_what_gates_and_comparisons_need_of_a_result_is_kept() -> None:
     """All their figures, and the circumstances that must agree."""
     raw = recorded("result")

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Final
 
-from inferbench_operator.core import cost, jobs, names, results
+from inferbench_operator.core import cost, jobs, names, results, retries
 from inferbench_operator.core.advice import advised
 from inferbench_operator.core.attempts import TYPED_WAITS, Failure, Judgement, Stage
-from inferbench_operator.core.facts import Attempt
 from inferbench_operator.core.jobs import Manifest
 from inferbench_operator.core.matrix import Cell, PlanGroup, group
 from inferbench_operator.core.names import Reason
@@ -30,12 +28,6 @@ _OF_OTHERS = {Reason.STOPPED, Reason.OTHER_CELL_FAILED}
 # Reasons for which a run that has started can start no more Jobs, and which a person may have brought about by an edit
 # that changes no cell: they are told even while no Job is needed.
 _EDITED = {Reason.PRICE_UNKNOWN, Reason.SCHEDULER_MISSING}
-
-
-_PROMPT: Final = 2
-"""Attempts that follow each other at once."""
-_FIRST_DELAY: Final = timedelta(seconds=10)
-_LONGEST_DELAY: Final = timedelta(minutes=5)
 
 
 def entries(situation: Situation, refusals: Mapping[str, str], now: datetime) -> dict[str, CellStatus]:
@@ -145,7 +137,7 @@ def new_jobs(
         missing = _missing(plan, entries)
         if not missing or plan.hash in active:
             continue
-        if (due := _due(situation, [entries[cell.hash] for cell in missing])) and due > now:
+        if (due := retries.due(situation, [entries[cell.hash] for cell in missing])) and due > now:
             later.append(due)
             continue
         if not room.take(missing[0].accelerator):
@@ -157,27 +149,6 @@ def new_jobs(
             number = _next_attempt(plan, entries)
             wanted.append(jobs.job(situation.benchmark, situation.run.id, plan, missing, number, placement, settings))
     return NewJobs(tuple(wanted), held, min(later, default=None))
-
-
-def _due(situation: Situation, missing: Sequence[CellStatus]) -> datetime | None:
-    """Return when cells may be tried: the first retry at once, each later one after twice the time of the last.
-
-    What has gone wrong twice, such as a node that shuts down, is not mended in a second.
-    """
-    failures: int = max(entry.attempts - (entry.stops or 0) for entry in missing)
-    hashes = {entry.cell for entry in missing}
-    ends = [_end(one.attempt) for one in situation.judgements if hashes & set(one.attempt.cells)]
-    if failures < _PROMPT or not ends:
-        return None
-    return max(ends) + min(_FIRST_DELAY * (1 << (failures - _PROMPT)), _LONGEST_DELAY)
-
-
-def _end(attempt: Attempt) -> datetime:
-    """Return when an attempt ended, so far as its Job and its pod tell."""
-    pod = attempt.pod
-    if pod and pod.terminated:
-        return pod.terminated.finished_at
-    return attempt.finished_at or attempt.created_at
 
 
 class _Room:
